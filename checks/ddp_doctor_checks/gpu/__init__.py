@@ -1,0 +1,1 @@
+"""DDP4xx: GPUs and host transport."""

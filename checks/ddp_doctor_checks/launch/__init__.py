@@ -1,0 +1,1 @@
+"""DDP1xx: how the ranks were started."""

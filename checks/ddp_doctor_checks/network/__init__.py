@@ -1,0 +1,1 @@
+"""DDP3xx: the paths between nodes."""

@@ -1,0 +1,1 @@
+"""DDP6xx: what the training program does."""

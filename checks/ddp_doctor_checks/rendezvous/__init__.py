@@ -1,0 +1,1 @@
+"""DDP2xx: how the ranks find each other."""

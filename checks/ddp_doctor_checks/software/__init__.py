@@ -1,0 +1,1 @@
+"""DDP5xx: software and limits of the host."""

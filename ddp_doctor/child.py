@@ -1,0 +1,160 @@
+"""Worker processes that can be killed at any moment: own session, one channel, nothing else inherited."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddp_doctor.deadline import Deadline
+
+WORKERS = Path(__file__).parent / "workers"
+MOST_MESSAGES = 10_000
+MOST_BYTES = 1 << 20
+SECONDS_TO_DIE = 0.5
+
+
+class Silence(Exception):
+    """The worker said nothing until the deadline."""
+
+
+class Child:
+    """A running worker. Start it from a thread that outlives it: the kernel kills it when that thread ends."""
+
+    def __init__(
+        self,
+        python: Sequence[str],
+        worker: str,
+        request: Mapping[str, Any],
+        environ: Mapping[str, str],
+        cwd: str | None = None,
+    ) -> None:
+        self.worker = worker
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._printed = os.memfd_create(f"ddp-doctor {worker}", os.MFD_CLOEXEC)
+        self._messages = 0
+        self._ended: int | None = None
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [
+                        *python,
+                        str(WORKERS / "guard.py"),
+                        str(WORKERS / f"{worker}.py"),
+                        str(theirs.fileno()),
+                        str(os.getpid()),
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._printed,
+                    stderr=self._printed,
+                    pass_fds=(theirs.fileno(),),
+                    env=dict(environ),
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+            self.send(request)
+        except BaseException:
+            self._close()
+            raise
+        self.pid = self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message; a worker that is already gone shows at the next `receive`."""
+        try:
+            self._channel.sendall(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def receive(self, deadline: Deadline) -> dict[str, Any] | None:
+        """The next message, None when the worker closed the channel; raises Silence at the deadline.
+
+        What does not decode to an object (a corrupt worker) is skipped.
+        """
+        while True:
+            ready, _, _ = select.select([self._channel], [], [], deadline.remaining())
+            if not ready:
+                raise Silence(self.worker)
+            try:
+                data = self._channel.recv(MOST_BYTES)
+            except ConnectionResetError:
+                return None
+            self._messages += 1
+            if not data or self._messages > MOST_MESSAGES:
+                return None
+            try:
+                message = json.loads(data)
+            except ValueError:
+                continue
+            if isinstance(message, dict):
+                return message
+
+    def messages(self, deadline: Deadline) -> Iterator[dict[str, Any]]:
+        """Every further message until the channel closes; raises Silence at the deadline."""
+        while (message := self.receive(deadline)) is not None:
+            yield message
+
+    def printed(self) -> str:
+        """The last 64 KiB of what the worker and the libraries in it wrote to stdout and stderr."""
+        size = os.fstat(self._printed).st_size
+        return os.pread(self._printed, 1 << 16, max(0, size - (1 << 16))).decode("utf-8", "replace")
+
+    def exit_code(self, seconds: float = SECONDS_TO_DIE) -> int | None:
+        """The exit code (negative for a signal) once it has ended within that time, else None."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """Kill the whole session: ranks that the worker forked go in the same moment as the worker."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+    def end(self) -> tuple[int, ...]:
+        """Kill and reap, then return the PIDs that did not die (uninterruptible)."""
+        self.kill()
+        self.exit_code()
+        alive = survivors(self.pid)
+        give_up = time.monotonic() + SECONDS_TO_DIE
+        while alive and time.monotonic() < give_up:
+            time.sleep(0.01)
+            alive = survivors(self.pid)
+        self._close()
+        return alive
+
+    def _close(self) -> None:
+        self._channel.close()
+        if self._printed >= 0:
+            os.close(self._printed)
+            self._printed = -1
+
+
+def survivors(group: int) -> tuple[int, ...]:
+    """PIDs of a process group that are neither gone nor zombies."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return ()
+    except PermissionError:
+        pass
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = Path("/proc", entry, "stat").read_bytes()
+        except OSError:
+            continue
+        state, _, process_group = stat.rsplit(b")", 1)[1].split()[:3]
+        if int(process_group) == group and state not in (b"Z", b"X"):
+            found.append(int(entry))
+    return tuple(found)

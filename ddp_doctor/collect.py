@@ -1,0 +1,168 @@
+"""Runs probes side by side, each when the facts it builds on are there, all within the host's deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from ddp_doctor.host import Host
+from ddp_doctor.model import Absent, Check, Fact, Facts, ProbeRun, ProbeStatus, Subject
+
+Risk = Literal["none", "network", "gpu"]
+Observation = Fact | Absent
+GRACE_SECONDS = 0.3
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of evidence. `take` observes in the system's own words and never judges.
+
+    `gives` are the kinds of facts it yields (or their `Absent`), `builds_on` the kinds it reads first; it starts when
+    every probe that gives those has ended. `seconds` is its own deadline where `--probe-timeout` is too short or long.
+    A probe of risk `gpu` does not start once an earlier worker could not be killed. One that `separates` finding ids
+    runs only in a second round, when the verdict hangs between at least two of them.
+    """
+
+    name: str
+    gives: tuple[type[Fact], ...]
+    take: Callable[[Host, Facts], Iterable[Observation]]
+    builds_on: tuple[type[Fact], ...] = ()
+    risk: Risk = "none"
+    seconds: float | None = None
+    separates: tuple[str, ...] = ()
+
+
+def wanted_kinds(checks: Iterable[Check]) -> set[type[Fact]]:
+    """Every kind of fact some check needs."""
+    kinds: set[type[Fact]] = set()
+    for check in checks:
+        for need in check.needs:
+            kinds.update(need if isinstance(need, tuple) else (need,))
+    return kinds
+
+
+def closure(probes: Sequence[Probe], kinds: Iterable[type[Fact]]) -> tuple[Probe, ...]:
+    """The probes that give these kinds, and those that they build on, in their given order."""
+    wanted = set(kinds)
+    chosen: set[str] = set()
+    grown = True
+    while grown:
+        grown = False
+        for probe in probes:
+            if probe.name not in chosen and wanted.intersection(probe.gives):
+                chosen.add(probe.name)
+                wanted.update(probe.builds_on)
+                grown = True
+    return tuple(probe for probe in probes if probe.name in chosen)
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probes brought: facts, and how each probe went."""
+
+    facts: Facts
+    runs: tuple[ProbeRun, ...]
+    interrupted: bool = False
+
+
+def collect(host: Host, probes: Sequence[Probe], known: Facts) -> Collected:
+    """Run the probes. A probe that is not done at the host's deadline is left behind and reported as timed out.
+
+    KeyboardInterrupt ends the collection early with what is there. No exception of a probe escapes.
+    """
+    collection = _Collection(host, probes, known)
+    try:
+        collection.wait()
+    except KeyboardInterrupt:
+        host.close()
+        return collection.harvest(interrupted=True)
+    return collection.harvest()
+
+
+class _Collection:
+    def __init__(self, host: Host, probes: Sequence[Probe], known: Facts) -> None:
+        self._host = host
+        self._probes = probes
+        self._changed = threading.Condition()
+        self._facts = list(known)
+        self._absents = list(known.absents)
+        self._runs: dict[str, ProbeRun] = {}
+        self._started: dict[str, float] = {}
+        self._start_ready()
+
+    def wait(self) -> None:
+        with self._changed:
+            while len(self._runs) < len(self._probes):
+                self._start_ready()
+                left = self._host.deadline.remaining()
+                if not left:
+                    # workers end at the same deadline; their probes still get to say so
+                    give_up = time.monotonic() + GRACE_SECONDS
+                    while len(self._runs) < len(self._probes) and time.monotonic() < give_up:
+                        self._changed.wait(give_up - time.monotonic())
+                    return
+                self._changed.wait(left)
+
+    def harvest(self, interrupted: bool = False) -> Collected:
+        with self._changed:
+            for probe in self._probes:
+                if probe.name not in self._runs:
+                    why = "interrupted" if interrupted else "not done when the time was up"
+                    self._record(probe, [], "timeout", why)
+            return Collected(
+                facts=Facts(self._facts, self._absents),
+                runs=tuple(self._runs[probe.name] for probe in self._probes),
+                interrupted=interrupted,
+            )
+
+    def _start_ready(self) -> None:
+        unfinished = {kind for probe in self._probes if probe.name not in self._runs for kind in probe.gives}
+        for probe in self._probes:
+            if probe.name in self._started or unfinished.intersection(probe.builds_on):
+                continue
+            self._started[probe.name] = time.monotonic()
+            known = Facts(self._facts, self._absents)
+            threading.Thread(target=self._take, args=(probe, known), name=f"probe {probe.name}", daemon=True).start()
+
+    def _take(self, probe: Probe, known: Facts) -> None:
+        seen: list[Observation] = []
+        status: ProbeStatus = "ok"
+        reason = ""
+        try:
+            undead = self._host.undead
+            if probe.risk == "gpu" and undead:
+                pid, worker = next(iter(undead.items()))
+                raise _Refused(f"not started: PID {pid} ({worker}) could not be killed, the driver may be stuck")
+            seen.extend(probe.take(self._host, known))
+        except _Refused as refusal:
+            status, reason = "denied", str(refusal)
+        except Exception as error:  # a defect of ours must not cost the rest of the report
+            status, reason = "crashed", f"{type(error).__name__}: {error}"
+        with self._changed:
+            self._record(probe, seen, status, reason)
+            self._changed.notify_all()
+
+    def _record(self, probe: Probe, seen: list[Observation], status: ProbeStatus, reason: str) -> None:
+        if probe.name in self._runs:
+            return
+        absents = [item for item in seen if isinstance(item, Absent)]
+        facts = [item for item in seen if isinstance(item, Fact)]
+        told = {item.kind for item in absents} | {fact.kind() for fact in facts}
+        if status != "ok":
+            absents += [
+                Absent(kind=kind.kind(), about=Subject(host=self._host.name), status=status, reason=reason)
+                for kind in probe.gives
+                if kind.kind() not in told
+            ]
+        elif absents:
+            status, reason = absents[0].status, absents[0].reason
+        self._facts += facts
+        self._absents += absents
+        ms = int(1000 * (time.monotonic() - self._started.get(probe.name, time.monotonic())))
+        self._runs[probe.name] = ProbeRun(name=probe.name, status=status, ms=ms, reason=reason)
+
+
+class _Refused(Exception):
+    pass

@@ -1,0 +1,146 @@
+"""The pure choice of one cause among findings, or the reason why none can be named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ddp_doctor.judge import Judgement
+from ddp_doctor.model import Check, Confidence, Finding, RankRow, Separator, Severity, Stage, Verdict
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict and the findings in the order a person should read them; folded ones are named in `explains`."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+
+
+def diagnose(
+    judgements: Sequence[Judgement],
+    ranks: Iterable[RankRow] = (),
+    separators: Iterable[Separator] = (),
+    *,
+    examined: bool = True,
+) -> Diagnosis:
+    """Choose the cause. `ranks` are the rows of a job; without them every finding is a fact about this node or script."""
+    checks = {judgement.check.id: judgement.check for judgement in judgements}
+    findings = [finding for judgement in judgements for finding in judgement.findings]
+    findings = _that_can_act(findings, checks, tuple(ranks))
+    findings = _without_echoes(findings, checks)
+    findings.sort(key=lambda finding: _order(finding, checks))
+    if not examined:
+        return Diagnosis(verdict=Verdict(status="nothing"), findings=tuple(findings))
+    return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators)), findings=tuple(findings))
+
+
+def _order(finding: Finding, checks: Mapping[str, Check]) -> tuple[int, int, int, int, str]:
+    """What stops a job before what may, then what acts first, then the surer, then by id.
+
+    Severity leads because only an error is a failure at all; "first failure" compares among those.
+    """
+    return (
+        finding.confidence is Confidence.POSSIBLE,
+        finding.severity.rank,
+        min(checks[finding.id].acts_at),
+        finding.confidence.rank,
+        finding.id,
+    )
+
+
+def _that_can_act(findings: list[Finding], checks: Mapping[str, Check], ranks: tuple[RankRow, ...]) -> list[Finding]:
+    """Drop causes that cannot stop a rank where the ranks they name stand; where no rank stands still, drop none."""
+    stages = {stage.label: stage for stage in Stage}
+    stuck = {row.rank: stages[row.stage] for row in ranks if row.state in ("waiting", "stopped", "blocked", "exited")}
+    if not stuck:
+        return findings
+    kept = []
+    for finding in findings:
+        theirs = {stuck[rank] for rank in finding.ranks if rank in stuck}
+        if not theirs or theirs & checks[finding.id].acts_at:
+            kept.append(finding)
+    return kept
+
+
+def _without_echoes(findings: list[Finding], checks: Mapping[str, Check]) -> list[Finding]:
+    """Fold residual causes into another claim about the same ranks, and every id that a present claim explains."""
+    claims = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    explained: dict[str, list[str]] = {}
+    kept = []
+    for finding in findings:
+        owner = next((claim for claim in claims if _explains(claim, finding, checks)), None)
+        if owner is None:
+            kept.append(finding)
+        else:
+            explained.setdefault(owner.id, []).append(finding.id)
+    return [
+        msgspec.structs.replace(
+            finding, explains=tuple(dict.fromkeys((*finding.explains, *explained.get(finding.id, ()))))
+        )
+        for finding in kept
+    ]
+
+
+def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> bool:
+    if claim.id == echo.id:
+        return False
+    if echo.id in checks[claim.id].explains and claim.confidence is not Confidence.POSSIBLE:
+        return True
+    same_ranks = not claim.ranks or not echo.ranks or bool(set(claim.ranks) & set(echo.ranks))
+    return (
+        checks[echo.id].residual
+        and not checks[claim.id].residual
+        and same_ranks
+        and claim.severity.rank <= echo.severity.rank
+        and claim.confidence is not Confidence.POSSIBLE
+    )
+
+
+def _verdict(findings: list[Finding], judgements: Sequence[Judgement], separators: tuple[Separator, ...]) -> Verdict:
+    claims = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    named = [finding for finding in claims if finding.confidence is not Confidence.POSSIBLE]
+    if named:
+        first = named[0]
+        rivals = _rivals(first, named)
+        if rivals:
+            candidates = tuple(dict.fromkeys((first.id, *(rival.id for rival in rivals))))
+            return Verdict(
+                status="unknown",
+                summary="the evidence fits more than one cause",
+                candidates=candidates,
+                separate=_separator(candidates, separators),
+            )
+        return Verdict(status="problem", finding=first.id, confidence=first.confidence, summary=first.summary)
+    if claims:
+        candidates = tuple(dict.fromkeys(finding.id for finding in claims))
+        return Verdict(
+            status="unknown",
+            summary="the evidence does not carry a verdict",
+            candidates=candidates,
+            separate=_separator(candidates, separators),
+        )
+    if not any(judgement.outcome.status in ("clear", "hit") for judgement in judgements):
+        return Verdict(status="unknown", summary="no check could come to a conclusion")
+    return Verdict(status="healthy", summary="no problem found")
+
+
+def _rivals(first: Finding, named: list[Finding]) -> list[Finding]:
+    """Other inferred errors about the same ranks. What was directly observed (`certain`) has no rival: it is there."""
+    if first.confidence is Confidence.CERTAIN or first.severity is not Severity.ERROR or not first.ranks:
+        return []
+    return [
+        other
+        for other in named[1:]
+        if other.id != first.id
+        and other.severity is first.severity
+        and other.confidence is first.confidence
+        and bool(set(other.ranks) & set(first.ranks))
+    ]
+
+
+def _separator(candidates: tuple[str, ...], separators: tuple[Separator, ...]) -> Separator | None:
+    """The most specific separator: the one that tells apart most of the candidates."""
+    fitting = [separator for separator in separators if set(candidates) & set(separator.between)]
+    fitting.sort(key=lambda separator: (-len(set(candidates) & set(separator.between)), len(separator.between)))
+    return fitting[0] if fitting else None

@@ -1,0 +1,104 @@
+"""The corridor every command goes through: collect, interpret, judge, diagnose, and at most one more round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+import ddp_doctor
+from ddp_doctor.collect import Probe, closure, collect, wanted_kinds
+from ddp_doctor.diagnosis import Diagnosis, diagnose
+from ddp_doctor.host import Host
+from ddp_doctor.interpret import interpret
+from ddp_doctor.judge import judge
+from ddp_doctor.model import Check, Facts, Ignored, ProbeRun, RankRow, Report, Target, Tool
+from ddp_doctor.packs import Loaded, pack_failed
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checks run; each entry is an id, a prefix of ids such as `DDP2`, or a name."""
+
+    select: tuple[str, ...] = ()
+    ignore: dict[str, str] = {}
+    """Entry -> the user's reason."""
+
+    def split(self, checks: Iterable[Check]) -> tuple[tuple[Check, ...], tuple[Ignored, ...]]:
+        """The checks to run and those the user ignored."""
+        kept, ignored = [], []
+        for check in checks:
+            if self.select and not any(_names(entry, check) for entry in self.select):
+                continue
+            reason = next((reason for entry, reason in self.ignore.items() if _names(entry, check)), None)
+            if reason is None:
+                kept.append(check)
+            else:
+                ignored.append(Ignored(id=check.id, reason=reason))
+        return tuple(kept), tuple(ignored)
+
+
+def _names(entry: str, check: Check) -> bool:
+    return check.name == entry.lower() or check.id.startswith(entry.upper())
+
+
+def examine(
+    command: str,
+    loaded: Loaded,
+    *,
+    host: Host | None = None,
+    probes: Sequence[Probe] = (),
+    known: Facts | None = None,
+    selection: Selection | None = None,
+    describe: Callable[[Facts], Target] | None = None,
+    rows: Callable[[Facts], Sequence[RankRow]] | None = None,
+    examined: bool = True,
+    started: float | None = None,
+) -> Report:
+    """Examine what the probes and the known facts show.
+
+    `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `started` is the monotonic time
+    the call began, for the report.
+    """
+    started = time.monotonic() if started is None else started
+    checks, ignored = (selection or Selection()).split(loaded.checks())
+    facts = known or Facts()
+    runs: tuple[ProbeRun, ...] = ()
+    interrupted = False
+    every = (*probes, *loaded.pack.probes) if probes else ()
+    chosen = closure([probe for probe in every if not probe.separates], wanted_kinds(checks))
+    diagnosis = None
+    while True:
+        if host is not None and chosen:
+            collected = collect(host, chosen, facts)
+            facts, runs = collected.facts, (*runs, *collected.runs)
+            interrupted = collected.interrupted
+        meant = facts.plus(interpret(facts, loaded.pack.interpreters))
+        judgements = judge(checks, meant)
+        ranks = tuple(rows(meant)) if rows else ()
+        diagnosis_before, diagnosis = diagnosis, diagnose(judgements, ranks, loaded.pack.separators, examined=examined)
+        if interrupted or diagnosis_before is not None:
+            break
+        chosen = _separating(every, diagnosis, {run.name for run in runs})
+        if host is None or not chosen or not host.deadline:
+            break
+    own = tuple(pack_failed(failure) for failure in loaded.failures)
+    return Report(
+        tool=Tool(version=ddp_doctor.__version__, command=command, seconds=round(time.monotonic() - started, 3)),
+        target=describe(meant) if describe else Target(),
+        verdict=diagnosis.verdict,
+        ranks=ranks,
+        findings=(*diagnosis.findings, *own),
+        outcomes=tuple(judgement.outcome for judgement in judgements),
+        probes=runs,
+        ignored=ignored,
+        interrupted="interrupted" if interrupted else None,
+    )
+
+
+def _separating(probes: Sequence[Probe], diagnosis: Diagnosis, done: set[str]) -> tuple[Probe, ...]:
+    """Probes that tell the verdict's candidates apart and have not run."""
+    candidates = set(diagnosis.verdict.candidates)
+    return tuple(
+        probe for probe in probes if probe.name not in done and len(candidates.intersection(probe.separates)) > 1
+    )

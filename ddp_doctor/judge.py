@@ -1,0 +1,55 @@
+"""Runs checks on facts. A check that raises is an outcome, never the end of the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from ddp_doctor.model import Check, Fact, Facts, Finding, Outcome
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """One check with its outcome and findings."""
+
+    check: Check
+    outcome: Outcome
+    findings: tuple[Finding, ...] = ()
+
+
+def judge(checks: Iterable[Check], facts: Facts) -> tuple[Judgement, ...]:
+    """One judgement per check, in the given order."""
+    return tuple(judge_one(check, facts) for check in checks)
+
+
+def judge_one(check: Check, facts: Facts) -> Judgement:
+    """A hit on what is there; clear only where no evidence that was asked for is missing; otherwise unknown."""
+    started = time.monotonic()
+
+    def outcome(status: str, reason: str = "") -> Outcome:
+        ms = int(1000 * (time.monotonic() - started))
+        return msgspec.convert({"id": check.id, "status": status, "reason": reason, "ms": ms}, Outcome)
+
+    try:
+        why_not = check.not_applicable(facts)
+        if why_not:
+            return Judgement(check=check, outcome=outcome("not-applicable", why_not))
+        findings = tuple(check.diagnose(facts))
+    except Exception as error:
+        return Judgement(check=check, outcome=outcome("crashed", f"{type(error).__name__}: {error}"))
+    if findings:
+        return Judgement(check=check, outcome=outcome("hit"), findings=findings)
+    groups: list[tuple[type[Fact], ...]] = [need if isinstance(need, tuple) else (need,) for need in check.needs]
+    for group in groups:
+        for absent in (absent for kind in group for absent in facts.lacking(kind)):
+            reason = f"{absent.reason or absent.status}"
+            return Judgement(
+                check=check,
+                outcome=outcome("unknown", f"{reason}: {absent.how_to_get}" if absent.how_to_get else reason),
+            )
+    for group in groups:
+        if not any(facts[kind] for kind in group):
+            kinds = " or ".join(kind.kind() for kind in group)
+            return Judgement(check=check, outcome=outcome("not-applicable", f"nothing here shows {kinds}"))
+    return Judgement(check=check, outcome=outcome("clear"))

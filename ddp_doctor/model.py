@@ -1,0 +1,396 @@
+"""The values everything else passes around: subjects, facts, findings, outcomes, verdicts and reports.
+
+All of them are frozen, typed and serialisable by msgspec. Nothing here touches the system.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal, TypeVar, cast
+
+import msgspec
+
+ProbeStatus = Literal["ok", "timeout", "denied", "absent", "crashed"]
+OutcomeStatus = Literal["hit", "clear", "unknown", "not-applicable", "crashed"]
+VerdictStatus = Literal["problem", "healthy", "unknown", "nothing"]
+
+
+class Stage(enum.IntEnum):
+    """How far a rank has come in initialising the default group, in order."""
+
+    NOT_STARTED = 0
+    PYTHON = 1
+    STORE_CONNECT = 2
+    STORE_WAIT = 3
+    GLOO_MESH = 4
+    INITIALIZED = 5
+    COMM_BOOTSTRAP = 6
+    COMM_TOPOLOGY = 7
+    TRANSPORT = 8
+    FIRST_COLLECTIVE = 9
+    DDP_VERIFY = 10
+    TRAINING = 11
+
+    @property
+    def label(self) -> str:
+        """The stage as the report spells it, such as `store-wait`."""
+        return self.name.lower().replace("_", "-")
+
+
+INIT = frozenset(
+    {Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.COMM_TOPOLOGY, Stage.TRANSPORT}
+)
+"""The stages in which `init_process_group` has not returned (the communicator ones with `device_id=`)."""
+
+ANY_STAGE = frozenset(Stage)
+
+
+class Severity(enum.Enum):
+    """What a finding does to a job: stops it, may stop it, or merely explains a line people worry about."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """0 for the gravest."""
+        return list(Severity).index(self)
+
+
+class Confidence(enum.Enum):
+    """How sure a finding is; `possible` never becomes the verdict."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+    @property
+    def rank(self) -> int:
+        """0 for the surest."""
+        return list(Confidence).index(self)
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What a fact is about. `start_time` is in clock ticks since boot, so a recycled PID is another subject."""
+
+    host: str = ""
+    pid: int | None = None
+    start_time: int | None = None
+    thread: int | None = None
+    rank: int | None = None
+
+    @property
+    def process(self) -> tuple[str, int | None, int | None]:
+        """The identity shared by all threads of one process."""
+        return (self.host, self.pid, self.start_time)
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One quoted observation: which fact, where it was seen, and its value in the system's own words."""
+
+    fact: str
+    source: str
+    value: str
+    rank: int | None = None
+    host: str | None = None
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=True):
+    """One observation of one subject. `source` is where a person can look again: a path, `train.log:88`, `pid 7 thread 9`."""
+
+    subject: Subject = Subject()
+    source: str = ""
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name this kind of fact has in a report or bundle."""
+        return str(cls.__struct_config__.tag)
+
+    def text(self) -> str:
+        """The value in one line; kinds override it with words a person would quote."""
+        skipped = {"subject", "source"}
+        pairs = ((name, getattr(self, name)) for name in self.__struct_fields__ if name not in skipped)
+        return ", ".join(f"{name}={value!r}" for name, value in pairs if value not in (None, "", ()))
+
+    def evidence(self, value: str | None = None) -> Evidence:
+        """This fact as a quotation; `value` replaces the default wording."""
+        return Evidence(
+            fact=self.kind(),
+            source=self.source,
+            value=self.text() if value is None else value,
+            rank=self.subject.rank,
+            host=self.subject.host or None,
+        )
+
+
+class UnknownFact(Fact, frozen=True, kw_only=True):
+    """A fact of a kind this version does not know (newer bundle, missing pack): kept, never judged."""
+
+    of_kind: str
+    raw: dict[str, Any]
+
+
+class Absent(msgspec.Struct, frozen=True, kw_only=True):
+    """Evidence that was asked for and not obtained, why, and how a person can get it."""
+
+    kind: str
+    about: Subject = Subject()
+    status: Literal["timeout", "denied", "absent", "crashed"] = "absent"
+    reason: str = ""
+    how_to_get: str = ""
+
+
+F = TypeVar("F", bound=Fact)
+
+
+class Facts:
+    """All facts of one examination. `facts[Kind]` is a tuple of them, `facts.lacking(Kind)` what could not be had."""
+
+    def __init__(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = ()) -> None:
+        self._facts = tuple(facts)
+        self._absents = tuple(absents)
+        self._by_kind: dict[str, list[Fact]] = {}
+        for fact in self._facts:
+            self._by_kind.setdefault(fact.kind(), []).append(fact)
+
+    def __getitem__(self, kind: type[F]) -> tuple[F, ...]:
+        return cast("tuple[F, ...]", tuple(self._by_kind.get(kind.kind(), ())))
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def first(self, kind: type[F]) -> F | None:
+        """The first fact of that kind, or None."""
+        found = self[kind]
+        return found[0] if found else None
+
+    def lacking(self, kind: type[Fact]) -> tuple[Absent, ...]:
+        """What of that kind was asked for and not obtained."""
+        return tuple(absent for absent in self._absents if absent.kind == kind.kind())
+
+    @property
+    def absents(self) -> tuple[Absent, ...]:
+        """Everything that was asked for and not obtained."""
+        return self._absents
+
+    def plus(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = ()) -> Facts:
+        """These facts and more; merging ranks is nothing else."""
+        return Facts((*self._facts, *facts), (*self._absents, *absents))
+
+
+class Fix(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a person can paste: shell commands or lines of code, or a unified diff, and what applying it needs."""
+
+    title: str
+    commands: tuple[str, ...] = ()
+    diff: str | None = None
+    needs: str = "job restart"
+    proven: dict[str, Any] | None = None
+
+
+class Folded(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that is only a consequence of a cause, and how often it was seen."""
+
+    source: str
+    times: int
+    text: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, with quoted evidence and at least one fix."""
+
+    id: str
+    name: str
+    severity: Severity
+    confidence: Confidence
+    summary: str
+    because: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    explains: tuple[str, ...] = ()
+    folded: tuple[Folded, ...] = ()
+    url: str | None = None
+
+
+Kinds = tuple["type[Fact] | tuple[type[Fact], ...]", ...]
+
+
+class Check:
+    """One failure mode: a pure function from facts to findings.
+
+    `needs` lists the kinds of facts without which the check cannot say "clear"; a nested tuple holds alternatives,
+    any of which is enough. `acts_at` are the stages this cause can stop a rank in. `residual` marks a cause that is
+    true whenever some other cause is (a rank is missing *because* ...), so it yields to any other about the same ranks.
+    """
+
+    id: ClassVar[str]
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs: ClassVar[Kinds] = ()
+    acts_at: ClassVar[frozenset[Stage]] = ANY_STAGE
+    residual: ClassVar[bool] = False
+    explains: ClassVar[tuple[str, ...]] = ()
+
+    def not_applicable(self, facts: Facts) -> str:
+        """Why this check has nothing to say about these facts, or an empty string."""
+        return ""
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        """Yield a finding for each instance of this failure mode that the facts show."""
+        raise NotImplementedError
+
+    def finding(
+        self,
+        summary: str,
+        *,
+        because: str,
+        evidence: Iterable[Evidence],
+        fixes: Iterable[Fix],
+        severity: Severity = Severity.ERROR,
+        confidence: Confidence = Confidence.CERTAIN,
+        ranks: Iterable[int] | None = None,
+    ) -> Finding:
+        """A finding of this check; ranks and hosts are those of the evidence unless given."""
+        quoted = tuple(evidence)
+        mended = tuple(fixes)
+        if not quoted or not mended:
+            raise ValueError(f"{self.id} {self.name}: a finding needs evidence and a fix")
+        if ranks is None:
+            ranks = {item.rank for item in quoted if item.rank is not None}
+        return Finding(
+            id=self.id,
+            name=self.name,
+            severity=severity,
+            confidence=confidence,
+            summary=summary,
+            because=because,
+            ranks=tuple(sorted(ranks)),
+            hosts=tuple(sorted({item.host for item in quoted if item.host})),
+            evidence=quoted,
+            fixes=mended,
+            explains=self.explains,
+        )
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check concluded, and for anything but hit and clear the reason."""
+
+    id: str
+    status: OutcomeStatus
+    reason: str = ""
+    ms: int = 0
+
+
+class ProbeRun(msgspec.Struct, frozen=True, kw_only=True):
+    """How one probe went."""
+
+    name: str
+    status: ProbeStatus = "ok"
+    ms: int = 0
+    reason: str = ""
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank waits for: another rank, a store key, a peer address or a lock; None where not known."""
+
+    rank: int | None = None
+    key: str | None = None
+    peer: str | None = None
+    lock: str | None = None
+
+
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one rank stands."""
+
+    rank: int | None
+    host: str = ""
+    pid: int | None = None
+    stage: str = Stage.NOT_STARTED.label
+    state: Literal["running", "waiting", "stopped", "blocked", "exited"] = "running"
+    since_s: float | None = None
+    where: str = ""
+    call: str = ""
+    waits_for: tuple[Wait, ...] = ()
+
+
+class Separator(msgspec.Struct, frozen=True, kw_only=True):
+    """The probe or question that tells candidate causes apart."""
+
+    between: tuple[str, ...]
+    title: str
+    commands: tuple[str, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The one cause, or why none could be named."""
+
+    status: VerdictStatus
+    finding: str | None = None
+    confidence: Confidence | None = None
+    summary: str = ""
+    candidates: tuple[str, ...] = ()
+    separate: Separator | None = None
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """Which doctor wrote the report."""
+
+    version: str
+    command: str
+    seconds: float
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What was examined. `python` is the interpreter whose torch was examined and `why_python` how it was chosen."""
+
+    hosts: tuple[str, ...] = ()
+    world_size: int | None = None
+    launcher: str | None = None
+    torch: str | None = None
+    nccl: str | None = None
+    gpus: int | None = None
+    gpu_name: str | None = None
+    python: str | None = None
+    why_python: str | None = None
+
+
+class Redacted(msgspec.Struct, frozen=True, kw_only=True):
+    """How many values were replaced by stand-ins before the report left the process."""
+
+    hosts: int = 0
+    users: int = 0
+    secrets: int = 0
+
+
+class Ignored(msgspec.Struct, frozen=True, kw_only=True):
+    """A check the user switched off, and the reason they gave."""
+
+    id: str
+    reason: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole result of one call; every format is rendered from it."""
+
+    schema: str = "ddp-doctor/report/1"
+    tool: Tool
+    target: Target
+    verdict: Verdict
+    ranks: tuple[RankRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    probes: tuple[ProbeRun, ...] = ()
+    redacted: Redacted = Redacted()
+    ignored: tuple[Ignored, ...] = ()
+    interrupted: str | None = None
+
+    def to_json(self) -> str:
+        """The report as indented JSON, schema `ddp-doctor/report/1`."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode()

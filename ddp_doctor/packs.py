@@ -1,0 +1,109 @@
+"""Loads packs of checks: ours by name, other people's by the entry-point group `ddp_doctor.checks`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ddp_doctor.collect import Probe
+from ddp_doctor.model import Check, Confidence, Evidence, Fact, Facts, Finding, Fix, Separator, Severity
+
+GROUP = "ddp_doctor.checks"
+OURS = "ddp_doctor_checks"
+
+
+class Pack(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pack module's `pack()` returns. An interpreter turns facts into further facts and is pure."""
+
+    checks: tuple[type[Check], ...] = ()
+    facts: tuple[type[Fact], ...] = ()
+    probes: tuple[Probe, ...] = ()
+    interpreters: tuple[Callable[[Facts], Sequence[Fact]], ...] = ()
+    signatures: tuple[dict[str, Any], ...] = ()
+    separators: tuple[Separator, ...] = ()
+
+
+class PackFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A third-party pack that could not be loaded."""
+
+    name: str
+    module: str
+    reason: str
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """All packs as one, and the ones that failed."""
+
+    pack: Pack
+    failures: tuple[PackFailure, ...] = ()
+    owners: dict[str, str] = {}
+    """Finding id -> module of the pack that brought it."""
+
+    def checks(self) -> tuple[Check, ...]:
+        """An instance of every check, by id."""
+        return tuple(sorted((kind() for kind in self.pack.checks), key=lambda check: check.id))
+
+
+def load_pack(module: str) -> Pack:
+    """The pack a module exposes; raises whatever importing or building it raises."""
+    pack = importlib.import_module(module).pack()
+    if not isinstance(pack, Pack):
+        raise TypeError(f"{module}.pack() returned {type(pack).__name__}, not ddp_doctor.Pack")
+    for check in pack.checks:
+        for attribute in ("id", "name", "title"):
+            if not isinstance(getattr(check, attribute, None), str):
+                raise TypeError(f"{module}: check {check.__name__} has no {attribute}")
+    return pack
+
+
+def load_packs(*, third_party: bool = True) -> Loaded:
+    """Our pack and, where asked, every installed one. A pack that fails, or reuses an id, is a failure and left out."""
+    packs = [(OURS, load_pack(OURS))]
+    failures = []
+    owners = {check.id: OURS for check in packs[0][1].checks}
+    names = {check.name for check in packs[0][1].checks}
+    for name, module in _installed() if third_party else ():
+        try:
+            pack = load_pack(module)
+            taken = [check.id for check in pack.checks if check.id in owners or check.name in names]
+            if taken:
+                raise ValueError(f"the check {taken[0]} exists already")
+        except Exception as error:  # whatever a stranger's module does at import
+            failures.append(PackFailure(name=name, module=module, reason=f"{type(error).__name__}: {error}"))
+            continue
+        owners.update((check.id, module) for check in pack.checks)
+        names.update(check.name for check in pack.checks)
+        packs.append((module, pack))
+    merged = Pack(
+        **{field: tuple(item for _, pack in packs for item in getattr(pack, field)) for field in Pack.__struct_fields__}
+    )
+    return Loaded(pack=merged, failures=tuple(failures), owners=owners)
+
+
+def _installed() -> list[tuple[str, str]]:
+    from importlib.metadata import entry_points
+
+    return sorted((entry.name, entry.value) for entry in entry_points(group=GROUP) if entry.value != OURS)
+
+
+def pack_failed(failure: PackFailure) -> Finding:
+    """DDP901 for one pack."""
+    return Finding(
+        id="DDP901",
+        name="pack-failed",
+        severity=Severity.WARNING,
+        confidence=Confidence.CERTAIN,
+        summary=f"the checks of {failure.module} did not load: {failure.reason}",
+        because="its checks were left out of this examination; all others ran",
+        evidence=(Evidence(fact="Pack", source=f"entry point {failure.name}", value=failure.reason),),
+        fixes=(
+            Fix(
+                title="see the whole traceback, then mend or remove the pack",
+                commands=(f"python -c 'import {failure.module} as m; m.pack()'",),
+                needs="nothing",
+            ),
+        ),
+    )

@@ -1,0 +1,65 @@
+"""Starts one worker so that it cannot outlive the doctor: `python guard.py WORKER.py CHANNEL_FD PARENT_PID`.
+
+The worker file defines `main(request, say, hear)`. Messages are JSON objects, one per datagram on the channel, which is
+the only descriptor besides /dev/null (0) and a memory file (1 and 2). Runs on any CPython >= 3.8, standard library only.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid):
+    """End this process when the thread that started it ends; fork clears the setting, so each fork calls this again."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def die_first_when_memory_is_short():
+    """In a job's memory cgroup the doctor's children are the ones to go, not the job."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def main():
+    worker, channel_fd, parent_pid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    die_with_parent(parent_pid)
+    die_first_when_memory_is_short()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    here = os.path.dirname(os.path.abspath(worker))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    channel = socket.socket(fileno=channel_fd)
+
+    def say(message):
+        channel.sendall(json.dumps(message).encode())
+
+    def hear():
+        """The doctor's next message, or None when it has closed the channel."""
+        data = channel.recv(1 << 20)
+        return json.loads(data) if data else None
+
+    request = hear()
+    if request is None:
+        return
+    scope = {"__name__": "ddp_doctor_worker", "__file__": worker, "die_with_parent": die_with_parent}
+    with open(worker, encoding="utf-8") as file:
+        exec(compile(file.read(), worker, "exec"), scope)
+    scope["main"](request, say, hear)
+    sys.stdout.flush()
+    # interpreter shutdown can block in library destructors (CUDA, NCCL threads); nothing is left to say
+    os._exit(0)
+
+
+main()
