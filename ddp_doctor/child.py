@@ -18,6 +18,7 @@ from ddp_doctor.deadline import Deadline
 WORKERS = Path(__file__).parent / "workers"
 MOST_MESSAGES = 10_000
 MOST_BYTES = 1 << 20
+MOST_PRINTED = 16 << 20
 SECONDS_TO_DIE = 0.5
 
 
@@ -101,9 +102,9 @@ class Child:
             yield message
 
     def printed(self) -> str:
-        """The last 64 KiB of what the worker and the libraries in it wrote to stdout and stderr."""
+        """What the worker and the libraries in it wrote to stdout and stderr; of more than 16 MiB the end."""
         size = os.fstat(self._printed).st_size
-        return os.pread(self._printed, 1 << 16, max(0, size - (1 << 16))).decode("utf-8", "replace")
+        return os.pread(self._printed, MOST_PRINTED, max(0, size - MOST_PRINTED)).decode("utf-8", "replace")
 
     def exit_code(self, seconds: float = SECONDS_TO_DIE) -> int | None:
         """The exit code (negative for a signal) once it has ended within that time, else None."""

@@ -15,6 +15,7 @@ from ddp_doctor.model import Absent, Check, Fact, Facts, ProbeRun, ProbeStatus, 
 Risk = Literal["none", "network", "gpu"]
 Observation = Fact | Absent
 GRACE_SECONDS = 0.3
+PROGRESS_SECONDS = 0.2
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,20 +65,23 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts
     runs: tuple[ProbeRun, ...]
-    interrupted: bool = False
+    interrupted: str | None = None
 
 
-def collect(host: Host, probes: Sequence[Probe], known: Facts) -> Collected:
+def collect(
+    host: Host, probes: Sequence[Probe], known: Facts, progress: Callable[[tuple[str, ...]], None] | None = None
+) -> Collected:
     """Run the probes. A probe that is not done at the host's deadline is left behind and reported as timed out.
 
-    KeyboardInterrupt ends the collection early with what is there. No exception of a probe escapes.
+    KeyboardInterrupt (`interrupted`) or a subclass (`terminated`) ends the collection early with what is there. No
+    exception of a probe escapes. `progress` is called several times a second with the probes that are still out.
     """
     collection = _Collection(host, probes, known)
     try:
-        collection.wait()
-    except KeyboardInterrupt:
+        collection.wait(progress)
+    except KeyboardInterrupt as interrupt:
         host.close()
-        return collection.harvest(interrupted=True)
+        return collection.harvest("interrupted" if type(interrupt) is KeyboardInterrupt else "terminated")
     return collection.harvest()
 
 
@@ -92,7 +96,7 @@ class _Collection:
         self._started: dict[str, float] = {}
         self._start_ready()
 
-    def wait(self) -> None:
+    def wait(self, progress: Callable[[tuple[str, ...]], None] | None) -> None:
         with self._changed:
             while len(self._runs) < len(self._probes):
                 self._start_ready()
@@ -103,13 +107,15 @@ class _Collection:
                     while len(self._runs) < len(self._probes) and time.monotonic() < give_up:
                         self._changed.wait(give_up - time.monotonic())
                     return
-                self._changed.wait(left)
+                if progress:
+                    progress(tuple(name for name in self._started if name not in self._runs))
+                self._changed.wait(min(left, PROGRESS_SECONDS) if progress else left)
 
-    def harvest(self, interrupted: bool = False) -> Collected:
+    def harvest(self, interrupted: str | None = None) -> Collected:
         with self._changed:
             for probe in self._probes:
                 if probe.name not in self._runs:
-                    why = "interrupted" if interrupted else "not done when the time was up"
+                    why = interrupted or "not done when the time was up"
                     self._record(probe, [], "timeout", why)
             return Collected(
                 facts=Facts(self._facts, self._absents),

@@ -23,8 +23,12 @@ def diagnose(
     separators: Iterable[Separator] = (),
     *,
     examined: bool = True,
+    waiting: bool = False,
 ) -> Diagnosis:
-    """Choose the cause. `ranks` are the rows of a job; without them every finding is a fact about this node or script."""
+    """Choose the cause. `ranks` are the rows of a job; without them every finding is a fact about this node or script.
+
+    `waiting` says that somebody found the job hung: then nothing found is `unknown`, not `healthy`.
+    """
     checks = {judgement.check.id: judgement.check for judgement in judgements}
     findings = [finding for judgement in judgements for finding in judgement.findings]
     findings = _that_can_act(findings, checks, tuple(ranks))
@@ -32,7 +36,7 @@ def diagnose(
     findings.sort(key=lambda finding: _order(finding, checks))
     if not examined:
         return Diagnosis(verdict=Verdict(status="nothing"), findings=tuple(findings))
-    return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators)), findings=tuple(findings))
+    return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators), waiting), findings=tuple(findings))
 
 
 def _order(finding: Finding, checks: Mapping[str, Check]) -> tuple[int, int, int, int, str]:
@@ -97,7 +101,9 @@ def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> boo
     )
 
 
-def _verdict(findings: list[Finding], judgements: Sequence[Judgement], separators: tuple[Separator, ...]) -> Verdict:
+def _verdict(
+    findings: list[Finding], judgements: Sequence[Judgement], separators: tuple[Separator, ...], waiting: bool
+) -> Verdict:
     claims = [finding for finding in findings if finding.severity is not Severity.NOTE]
     named = [finding for finding in claims if finding.confidence is not Confidence.POSSIBLE]
     if named:
@@ -120,6 +126,8 @@ def _verdict(findings: list[Finding], judgements: Sequence[Judgement], separator
             candidates=candidates,
             separate=_separator(candidates, separators),
         )
+    if waiting:
+        return Verdict(status="unknown", summary="nothing in this evidence names a cause")
     if not any(judgement.outcome.status in ("clear", "hit") for judgement in judgements):
         return Verdict(status="unknown", summary="no check could come to a conclusion")
     return Verdict(status="healthy", summary="no problem found")

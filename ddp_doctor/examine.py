@@ -11,7 +11,7 @@ import ddp_doctor
 from ddp_doctor.collect import Probe, closure, collect, wanted_kinds
 from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
-from ddp_doctor.interpret import interpret
+from ddp_doctor.interpret import interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
 from ddp_doctor.model import Check, Facts, Ignored, ProbeRun, RankRow, Report, Target, Tool
 from ddp_doctor.packs import Loaded, pack_failed
@@ -53,35 +53,44 @@ def examine(
     describe: Callable[[Facts], Target] | None = None,
     rows: Callable[[Facts], Sequence[RankRow]] | None = None,
     examined: bool = True,
+    waiting: bool = False,
+    progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
 ) -> Report:
     """Examine what the probes and the known facts show.
 
-    `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `started` is the monotonic time
-    the call began, for the report.
+    `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `waiting` says that
+    the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
+    of the probes that are still out. `started` is the monotonic time the call began, for the report.
     """
     started = time.monotonic() if started is None else started
     checks, ignored = (selection or Selection()).split(loaded.checks())
     facts = known or Facts()
     runs: tuple[ProbeRun, ...] = ()
-    interrupted = False
+    interrupted: str | None = None
     every = (*probes, *loaded.pack.probes) if probes else ()
-    chosen = closure([probe for probe in every if not probe.separates], wanted_kinds(checks))
+    meanings = (*interpreters(), *loaded.pack.interpreters)
+    chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
     diagnosis = None
     while True:
         if host is not None and chosen:
-            collected = collect(host, chosen, facts)
+            collected = collect(host, chosen, facts, progress)
             facts, runs = collected.facts, (*runs, *collected.runs)
             interrupted = collected.interrupted
-        meant = facts.plus(interpret(facts, loaded.pack.interpreters))
+        meant = facts.plus(interpret(facts, meanings))
         judgements = judge(checks, meant)
         ranks = tuple(rows(meant)) if rows else ()
-        diagnosis_before, diagnosis = diagnosis, diagnose(judgements, ranks, loaded.pack.separators, examined=examined)
+        diagnosis_before, diagnosis = (
+            diagnosis,
+            diagnose(judgements, ranks, loaded.pack.separators, examined=examined, waiting=waiting),
+        )
         if interrupted or diagnosis_before is not None:
             break
         chosen = _separating(every, diagnosis, {run.name for run in runs})
         if host is None or not chosen or not host.deadline:
             break
+    outcomes = tuple(judgement.outcome for judgement in judgements)
+    areas = (headline.area(meant, outcomes) for headline in loaded.pack.headlines)
     own = tuple(pack_failed(failure) for failure in loaded.failures)
     return Report(
         tool=Tool(version=ddp_doctor.__version__, command=command, seconds=round(time.monotonic() - started, 3)),
@@ -89,10 +98,11 @@ def examine(
         verdict=diagnosis.verdict,
         ranks=ranks,
         findings=(*diagnosis.findings, *own),
-        outcomes=tuple(judgement.outcome for judgement in judgements),
+        outcomes=outcomes,
         probes=runs,
         ignored=ignored,
-        interrupted="interrupted" if interrupted else None,
+        areas=tuple(area for area in areas if area is not None),
+        interrupted=interrupted,
     )
 
 

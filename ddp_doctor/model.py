@@ -6,7 +6,7 @@ All of them are frozen, typed and serialisable by msgspec. Nothing here touches 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
@@ -376,6 +376,42 @@ class Ignored(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Area(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a healthy report: what a group of checks looked at and, in one sentence, what is there."""
+
+    title: str
+    status: OutcomeStatus
+    text: str
+    ids: tuple[str, ...]
+
+
+class Headline(msgspec.Struct, frozen=True, kw_only=True):
+    """How a pack makes an Area: the checks it stands for (ids or prefixes), and a pure sentence about the facts.
+
+    `say` returns an empty string where there is nothing worth a line.
+    """
+
+    title: str
+    ids: tuple[str, ...]
+    say: Callable[[Facts], str]
+
+    def area(self, facts: Facts, outcomes: Iterable[Outcome]) -> Area | None:
+        """The area, with the gravest of its checks' outcomes; None if nothing applies or there is nothing to say."""
+        mine = [
+            outcome for outcome in outcomes if outcome.id.startswith(self.ids) and outcome.status != "not-applicable"
+        ]
+        text = self.say(facts) if mine else ""
+        if not text:
+            return None
+        status = next((s for s in ("hit", "crashed", "unknown") if any(o.status == s for o in mine)), "clear")
+        return Area(
+            title=self.title,
+            status=cast("OutcomeStatus", status),
+            text=text,
+            ids=tuple(outcome.id for outcome in mine),
+        )
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole result of one call; every format is rendered from it."""
 
@@ -389,6 +425,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     probes: tuple[ProbeRun, ...] = ()
     redacted: Redacted = Redacted()
     ignored: tuple[Ignored, ...] = ()
+    areas: tuple[Area, ...] = ()
     interrupted: str | None = None
 
     def to_json(self) -> str:

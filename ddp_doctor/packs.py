@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import importlib.resources
 from typing import Any
 
 import msgspec
 
 from ddp_doctor.collect import Probe
-from ddp_doctor.model import Check, Confidence, Evidence, Fact, Facts, Finding, Fix, Separator, Severity
+from ddp_doctor.interpret import Interpreter
+from ddp_doctor.model import Check, Confidence, Evidence, Fact, Finding, Fix, Headline, Separator, Severity
 
 GROUP = "ddp_doctor.checks"
 OURS = "ddp_doctor_checks"
 
 
 class Pack(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pack module's `pack()` returns. An interpreter turns facts into further facts and is pure."""
+    """What a pack module's `pack()` returns."""
 
     checks: tuple[type[Check], ...] = ()
     facts: tuple[type[Fact], ...] = ()
     probes: tuple[Probe, ...] = ()
-    interpreters: tuple[Callable[[Facts], Sequence[Fact]], ...] = ()
+    interpreters: tuple[Interpreter, ...] = ()
     signatures: tuple[dict[str, Any], ...] = ()
     separators: tuple[Separator, ...] = ()
+    headlines: tuple[Headline, ...] = ()
 
 
 class PackFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,13 @@ def _installed() -> list[tuple[str, str]]:
     from importlib.metadata import entry_points
 
     return sorted((entry.name, entry.value) for entry in entry_points(group=GROUP) if entry.value != OURS)
+
+
+def page_of(check: type[Check]) -> str | None:
+    """The page of a check: the Markdown file beside its module, under the same name; None if there is none."""
+    package, _, stem = check.__module__.rpartition(".")
+    page = importlib.resources.files(package or check.__module__).joinpath(f"{stem}.md")
+    return page.read_text(encoding="utf-8") if page.is_file() else None
 
 
 def pack_failed(failure: PackFailure) -> Finding:

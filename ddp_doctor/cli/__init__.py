@@ -1,1 +1,88 @@
-"""x"""
+"""The command line: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+COMMANDS = ("run", "attach", "triage", "lint", "explain", "checks")
+OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived: what was found so far is printed, then the process ends with 143."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code (see `ddp-doctor --help`); never leaves a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = _run(with_default_command(given))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 2
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:
+        code = _own_failure(error, given)
+    _leave(143 if _was_terminated and code == 130 else code)
+
+
+def with_default_command(arguments: list[str]) -> list[str]:
+    """`ddp-doctor` and `ddp-doctor --nproc 2` mean `run`."""
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in OF_NO_COMMAND):
+        return ["run", *arguments]
+    return arguments
+
+
+def _run(arguments: list[str]) -> int:
+    from ddp_doctor.cli.commands import application
+
+    return application(arguments)
+
+
+_was_terminated = False
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    global _was_terminated
+    _was_terminated = True
+    raise Terminated
+
+
+def _own_failure(error: Exception, arguments: list[str]) -> int:
+    import platform
+    import traceback
+
+    import ddp_doctor
+
+    place = traceback.extract_tb(error.__traceback__)[-6:]
+    lines = [
+        f"ddp-doctor itself failed: {type(error).__name__}: {error}",
+        "this says nothing about your job. to report it, paste from here:",
+        f"  ddp-doctor {ddp_doctor.__version__}, Python {platform.python_version()}, {platform.platform()}",
+        f"  arguments: {' '.join(arguments)}",
+        *(f"  {os.path.relpath(frame.filename)}:{frame.lineno} {frame.name}: {frame.line}" for frame in place),
+    ]
+    if sys.stderr is not None:
+        print("\n".join(lines), file=sys.stderr)
+    return 3
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit without waiting for probe threads, and without a complaint about a reader that went away."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except BrokenPipeError:
+            pass
+        except (OSError, ValueError) as error:
+            code = 3
+            if stream is sys.stdout and sys.stderr is not None:
+                print(f"ddp-doctor: cannot write to stdout: {getattr(error, 'strerror', error)}", file=sys.stderr)
+    os._exit(code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddp_doctor.model import Fact, Stage
+from ddp_doctor.model import INIT, Fact, Stage
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,10 @@ class Stack(Fact, frozen=True, kw_only=True):
     frames: tuple[Frame, ...] = ()
     active: bool | None = None
     owns_gil: bool | None = None
+    ended: str = ""
+    """The exception that ended the thread, where the frames are a traceback; empty for a live one."""
+    process: str = ""
+    """The file it was read from, where no PID is known."""
 
     def text(self) -> str:
         shown = self.frames[:3]
@@ -32,21 +36,52 @@ class Stack(Fact, frozen=True, kw_only=True):
 class RankThread(Fact, frozen=True, kw_only=True):
     """A thread that stands in, or died in, the initialisation of a process group: one per thread and group.
 
-    `group` is `default` for the default group, else its name. `group_number` counts default groups of the process from
-    0 and comes from the store key or group name. `process` tells processes apart where the PID is not known (a log).
+    `at_least` and `at_most` bound its stage. `group` is `default` for the default group, else the group's name.
+    `group_number` counts the default groups of one process from 0 (store keys start with `/default_pg/<number>/`).
+    `process` tells processes apart where no PID is known: the log the thread's last words stand in.
     """
 
-    stage: Stage
+    at_least: Stage
+    at_most: Stage
     group: str = "default"
     group_number: int | None = None
     rank: int | None = None
     world_size: int | None = None
     thread_name: str = ""
-    main_thread: bool | None = None
     process: str = ""
     where: str = ""
     """The user's own innermost frame, `train.py:12 worker`."""
-    call: str = ""
+    call: str = "init_process_group"
+    ended: str = ""
+    """The exception it died of; empty while it waits."""
+    waits_for: str = ""
+    """The store key it waited for."""
+
+    @property
+    def in_init(self) -> bool:
+        """Whether the thread is certainly inside the initialisation of a group."""
+        return {self.at_least, self.at_most} <= INIT
+
+    @property
+    def process_key(self) -> tuple[str, str, int | None, int | None]:
+        """The identity of its process: by PID and start time, or by log."""
+        return (self.process, *self.subject.process)
 
     def text(self) -> str:
-        return f'thread "{self.thread_name}" {self.call} <- {self.where}'
+        name = f'"{self.thread_name}"  ' if self.thread_name else ""
+        end = f"died: {self.ended}" if self.ended else "waiting"
+        caller = f" <- {self.where}" if self.where else ""
+        return f"{name}{self.call}{caller}   {end}"
+
+
+class StoreWait(Fact, frozen=True, kw_only=True):
+    """A log line that says which store keys somebody waited for in vain. `process` is the log, or the PID in the line."""
+
+    keys: tuple[str, ...]
+    process: str
+    milliseconds: int | None = None
+    rank: int | None = None
+    line: str = ""
+
+    def text(self) -> str:
+        return self.line or f"waited for {', '.join(self.keys)}"

@@ -1,0 +1,79 @@
+"""DDP103: two or more ranks were started as threads of one process."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddp_doctor.facts.process import RankThread
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix
+
+
+class ThreadLaunch(Check):
+    id, name = "DDP103", "thread-launch"
+    title = "Ranks started as threads of one process"
+    needs = (RankThread,)
+    acts_at = INIT
+    explains = ("DDP101",)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        processes: dict[object, list[RankThread]] = defaultdict(list)
+        for thread in facts[RankThread]:
+            # one group of its own in a thread is normal: asynchronous checkpoints make one
+            if thread.in_init and thread.group == "default":
+                processes[thread.process_key].append(thread)
+        for threads in processes.values():
+            confidence = _confidence(threads)
+            if confidence is None:
+                continue
+            first = threads[0]
+            where = f"PID {first.subject.pid}" if first.subject.pid else f"the one that wrote {first.process}"
+            yield self.finding(
+                f"{len(threads)} ranks run as threads of one process, {where}",
+                because="torch.distributed keeps one default group per process: the second thread opened a second group "
+                "(its store keys start with /default_pg/1), so each waits for keys that the other never writes. It ends "
+                "only with the timeout, 10 or 30 minutes by default, and then as an error that blames the network",
+                evidence=[thread.evidence() for thread in threads],
+                confidence=confidence,
+                fixes=start_processes(first.where, len(threads)),
+                ranks=[thread.rank for thread in threads if thread.rank is not None],
+            )
+
+
+def _confidence(threads: list[RankThread]) -> Confidence | None:
+    """Certain where two ranks are seen; likely where two groups of one process wait and the ranks are not told.
+
+    A log alone stays likely: two processes that share it, one of which tried twice, write the same keys.
+    """
+    ranks = {thread.rank for thread in threads if thread.rank is not None}
+    groups = {thread.group_number for thread in threads if thread.group_number is not None}
+    alive = all(not thread.ended for thread in threads)
+    if alive and len({thread.subject.thread for thread in threads}) >= 2:
+        return Confidence.CERTAIN if len(ranks) >= 2 else Confidence.LIKELY if not ranks else None
+    if len(groups) < 2:
+        return None
+    threads_died = len({thread.thread_name for thread in threads if thread.thread_name}) >= 2
+    retried = len({thread.waits_for.rsplit("/", 1)[-1] for thread in threads}) < 2
+    return Confidence.LIKELY if threads_died or not retried else Confidence.POSSIBLE
+
+
+def start_processes(where: str, ranks: int) -> list[Fix]:
+    """The two rewrites that give each rank a process; torchrun on an unchanged thread script would not help."""
+    place, _, function = where.rpartition(" ")
+    script = place.rsplit(":", 1)[0] or "train.py"
+    worker = function if function.isidentifier() else "worker"
+    return [
+        Fix(
+            title="start one process per rank: delete the threads, and call the same function as",
+            commands=(
+                'if __name__ == "__main__":',
+                f"    torch.multiprocessing.spawn({worker}, nprocs={ranks})",
+            ),
+            needs="code change, job restart",
+        ),
+        Fix(
+            title='or let a launcher start them: read RANK from the environment (init_method="env://", no threads), and',
+            commands=(f"torchrun --standalone --nproc-per-node={ranks} {script}",),
+            needs="code change, job restart",
+        ),
+    ]

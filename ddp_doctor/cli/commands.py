@@ -1,0 +1,322 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ddp_doctor import __version__, config
+from ddp_doctor.cli.output import Output
+
+app = typer.Typer(
+    name="ddp-doctor",
+    help="Says why PyTorch DDP initialisation hangs, and what to type to fix it.",
+    epilog="Without a command: run. Exit codes: 0 nothing found, 1 problem found, 2 usage error, 3 ddp-doctor itself "
+    "failed, 4 could not tell, 5 nothing to examine.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(str, enum.Enum):
+    """Formats of a report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Colour(str, enum.Enum):
+    """When to colour."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class FailOn(str, enum.Enum):
+    """The least severity that makes the exit code 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NEVER = "never"
+
+
+class Active(str, enum.Enum):
+    """Whether probes may use the GPUs."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def _option(*names: str, help: str, **more: Any) -> Any:
+    variable = "DDP_DOCTOR_" + names[0].lstrip("-").upper().replace("-", "_")
+    return typer.Option(*names, help=help, envvar=variable, show_envvar=False, **more)
+
+
+FormatOption = Annotated[Format, _option("--format", "-f", help="Format of the report.")]
+OutputOption = Annotated[
+    Path | None, _option("--output", "-o", help="Write the report to this file instead of stdout.")
+]
+ColourOption = Annotated[Colour, _option("--color", help="Colour the report; NO_COLOR and a pipe turn it off.")]
+VerboseOption = Annotated[int, _option("--verbose", "-v", help="Show every check, probe and folded line.", count=True)]
+QuietOption = Annotated[bool, _option("--quiet", "-q", help="Nothing on stderr but errors.")]
+SelectOption = Annotated[
+    list[str] | None, _option("--select", help="Only these checks: ids, prefixes such as DDP2, or names; commas.")
+]
+IgnoreOption = Annotated[list[str] | None, _option("--ignore", help="Leave these checks out.")]
+FailOnOption = Annotated[FailOn, _option("--fail-on", help="Least severity for exit code 1.")]
+StrictOption = Annotated[bool, _option("--strict", help="Exit with 4 if any check could not tell.")]
+TimeoutOption = Annotated[float, _option("--timeout", help="Seconds for the whole call.", min=0.01)]
+ProbeTimeoutOption = Annotated[
+    float, _option("--probe-timeout", help="Seconds for one probe; GPU drivers get 30.", min=0.01)
+]
+PythonOption = Annotated[
+    str | None, _option("--python", help="The interpreter whose torch is examined. Default: the one that has torch.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="Settings file; default ddp-doctor.toml or pyproject.toml here.")
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ddp-doctor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
+def run(
+    context: typer.Context,
+    nproc: Annotated[
+        int | None,
+        _option("--nproc", help="Trial ranks to start. Default: the visible GPUs, else 2.", min=1, max=1024),
+    ] = None,
+    script: Annotated[
+        Path | None, _option("--script", help="Also read this training script, without running it.")
+    ] = None,
+    active: Annotated[Active, _option("--active", help="Whether probes may use the GPUs.")] = Active.AUTO,
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    color: ColourOption = Colour.AUTO,
+    verbose: VerboseOption = 0,
+    quiet: QuietOption = False,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    strict: StrictOption = False,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+    python: PythonOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Examine this node and this shell's launch environment: will init_process_group work here, and if not, why."""
+    if context.args:
+        raise typer.BadParameter(
+            f"run examines and takes no command ({' '.join(context.args)}). Watching a command is "
+            "`ddp-doctor watch -- CMD`, which this version does not have yet: start it, then `ddp-doctor attach PID`"
+        )
+    from ddp_doctor.cli.run import examine_node
+
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict)
+    out.deliver(
+        examine_node(
+            out,
+            nproc=nproc,
+            script=script,
+            active=active.value,
+            selection=_selection(select, ignore, context),
+            timeout=timeout,
+            probe_timeout=probe_timeout,
+            python=python,
+        )
+    )
+
+
+@app.command()
+def attach(
+    context: typer.Context,
+    pids: Annotated[list[int], typer.Argument(metavar="PID...", help="Processes of the hung job.", min=1)],
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    color: ColourOption = Colour.AUTO,
+    verbose: VerboseOption = 0,
+    quiet: QuietOption = False,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    strict: StrictOption = False,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+    config: ConfigOption = None,
+) -> None:
+    """Look at the stacks of hung processes, without stopping them, and name the cause if the stacks tell it."""
+    from ddp_doctor.cli.job import examine_processes
+
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, needs_verdict=True)
+    out.deliver(examine_processes(out, pids, _selection(select, ignore, context), timeout, probe_timeout))
+
+
+@app.command()
+def triage(
+    context: typer.Context,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Logs and py-spy dumps; - is stdin.")],
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    color: ColourOption = Colour.AUTO,
+    verbose: VerboseOption = 0,
+    quiet: QuietOption = False,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    strict: StrictOption = False,
+    timeout: TimeoutOption = 60.0,
+    config: ConfigOption = None,
+) -> None:
+    """Read logs and saved stacks of a job and name the cause if they tell it."""
+    from ddp_doctor.cli.job import examine_files
+
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, needs_verdict=True)
+    out.deliver(examine_files(out, paths, _selection(select, ignore, context), timeout))
+
+
+@app.command()
+def lint(
+    context: typer.Context,
+    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT...", help="Training scripts or folders of them.")],
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    color: ColourOption = Colour.AUTO,
+    verbose: VerboseOption = 0,
+    quiet: QuietOption = False,
+    select: SelectOption = None,
+    ignore: IgnoreOption = None,
+    fail_on: FailOnOption = FailOn.ERROR,
+    strict: StrictOption = False,
+    timeout: TimeoutOption = 60.0,
+    config: ConfigOption = None,
+) -> None:
+    """Find launch mistakes in source, without running it."""
+    from ddp_doctor.cli.lint import examine_scripts
+
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict)
+    out.deliver(examine_scripts(out, scripts, _selection(select, ignore, context), timeout))
+
+
+@app.command()
+def explain(
+    name: Annotated[str, typer.Argument(metavar="ID|NAME", help="A finding, such as DDP103 or thread-launch.")],
+    format: FormatOption = Format.TEXT,
+) -> None:
+    """Print the page of a finding: what you see, why it hangs, how it is known, the fix."""
+    from ddp_doctor.cli.catalogue import explain_check
+
+    explain_check(name, as_json=format is Format.JSON)
+
+
+@app.command()
+def checks(format: FormatOption = Format.TEXT) -> None:
+    """List every check."""
+    from ddp_doctor.cli.catalogue import list_checks
+
+    list_checks(as_json=format is Format.JSON)
+
+
+def _output(
+    context: typer.Context,
+    format: Format,
+    output: Path | None,
+    color: Colour,
+    verbose: int,
+    quiet: bool,
+    fail_on: FailOn,
+    strict: bool,
+    needs_verdict: bool = False,
+) -> Output:
+    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"cannot write {output}: {'it is a folder' if output.is_dir() else 'no such folder'}")
+    return Output(
+        format=format.value,
+        path=output,
+        colour=color.value,
+        verbose=verbose,
+        quiet=quiet,
+        fail_on=fail_on.value,
+        strict=strict,
+        needs_verdict=needs_verdict,
+        started=context.obj["started"],
+    )
+
+
+def _selection(select: list[str] | None, ignore: list[str] | None, context: typer.Context) -> Any:
+    from ddp_doctor.cli.catalogue import selection
+
+    return selection(_split(select), dict.fromkeys(_split(ignore), "") | context.obj["reasons"])
+
+
+def _split(values: list[str] | None) -> list[str]:
+    return [entry.strip() for value in values or () for entry in value.split(",") if entry.strip()]
+
+
+def application(arguments: list[str]) -> int:
+    """Parse and run; returns the exit code."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperGroup)
+    try:
+        settings, reasons = _settings(arguments, command)
+    except config.ConfigError as error:
+        print(f"ddp-doctor: {error}", file=sys.stderr)
+        return 2
+    started = time.monotonic()
+    command.main(
+        arguments,
+        prog_name="ddp-doctor",
+        default_map=settings,
+        obj={"started": started, "reasons": reasons},
+    )
+    return 0
+
+
+def _settings(arguments: list[str], command: TyperGroup) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings file as click's default_map, per command, and the reasons given for ignored checks."""
+    named = [after for before, after in itertools.pairwise(arguments) if before == "--config"]
+    named += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
+    given = named[0] if named else os.environ.get("DDP_DOCTOR_CONFIG")
+    path = Path(given) if given else config.find(Path.cwd())
+    if path is None:
+        return {}, {}
+    options = {
+        name.lstrip("-"): parameter.name
+        for each in command.commands.values()
+        for parameter in each.params
+        for name in parameter.opts
+        if name.startswith("--") and name not in ("--config", "--help")
+    }
+    table = config.read(path, options)
+    ignore = table.pop("ignore", [])
+    reasons = {str(key): str(reason) for key, reason in ignore.items()} if isinstance(ignore, dict) else {}
+    values = {str(options[key]): value for key, value in table.items()}
+    if not isinstance(ignore, dict):
+        values["ignore"] = ignore
+    for key in ("select", "ignore"):
+        if isinstance(values.get(key), str):
+            values[key] = [values[key]]
+    return dict.fromkeys(command.commands, values), reasons

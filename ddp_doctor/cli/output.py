@@ -1,0 +1,137 @@
+"""Where a report goes, how it looks, and which exit code it means."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from ddp_doctor.model import Report, Severity
+
+SLOW_SECONDS = 5.0
+
+
+class Output:
+    """One call's way out: the report on stdout or in a file, everything else on stderr."""
+
+    def __init__(
+        self,
+        *,
+        format: str,
+        path: Path | None,
+        colour: str,
+        verbose: int,
+        quiet: bool,
+        fail_on: str,
+        strict: bool,
+        needs_verdict: bool,
+        started: float,
+    ) -> None:
+        self._format = format
+        self._path = path
+        self._colour = colour
+        self._verbose = verbose
+        self._quiet = quiet
+        self._fail_on = fail_on
+        self._strict = strict
+        self._needs_verdict = needs_verdict
+        self.started = started
+        self._live = False
+        self._told_at = 0.0
+
+    def waiting(self, names: tuple[str, ...]) -> None:
+        """Show which probes are still out: a line that is rewritten on a terminal, else a line after some seconds."""
+        seconds = time.monotonic() - self.started
+        if self._quiet or sys.stderr is None:
+            return
+        if sys.stderr.isatty():
+            if seconds > 0.3:
+                text = f"{seconds:4.1f} s  waiting for {', '.join(names)}"[: shutil.get_terminal_size().columns - 1]
+                sys.stderr.write(f"\r\x1b[K{text}")
+                sys.stderr.flush()
+                self._live = True
+        elif seconds - self._told_at >= SLOW_SECONDS:
+            self._told_at = seconds
+            sys.stderr.write(f"ddp-doctor: still waiting for {', '.join(names)} after {seconds:.0f} s\n")
+            sys.stderr.flush()
+
+    def deliver(self, report: Report) -> NoReturn:
+        """Write the report and exit with its code; what cannot be written is said on stderr with code 3."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        code = self.code(report)
+        if self._path is not None:
+            try:
+                self._path.write_text(self._rendered(report, terminal=False), encoding="utf-8")
+            except OSError as error:
+                self._say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
+                code = 3
+            else:
+                raise typer.Exit(code)
+        if sys.stdout is None:
+            self._say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
+            raise typer.Exit(code)
+        text = self._rendered(report, terminal=sys.stdout.isatty())
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # the reader has seen enough; point stdout elsewhere so that the interpreter does not complain at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (OSError, ValueError) as error:
+            self._say(f"cannot write the report to stdout: {getattr(error, 'strerror', None) or error}")
+            code = 3
+        raise typer.Exit(code)
+
+    def code(self, report: Report) -> int:
+        """The exit code of the contract."""
+        if report.interrupted:
+            return 143 if report.interrupted == "terminated" else 130
+        if report.verdict.status == "nothing":
+            return 5
+        least = {"error": Severity.ERROR.rank, "warning": Severity.WARNING.rank, "never": -1}[self._fail_on]
+        if any(finding.severity.rank <= least and not _undecided(report, finding.id) for finding in report.findings):
+            return 1
+        if self._needs_verdict and report.verdict.status == "unknown":
+            return 4
+        if self._strict and any(outcome.status in ("unknown", "crashed") for outcome in report.outcomes):
+            return 4
+        return 0
+
+    def _rendered(self, report: Report, *, terminal: bool) -> str:
+        if self._format == "json":
+            from ddp_doctor.render import json
+
+            return json.render(report)
+        from ddp_doctor.render import text
+
+        encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+        return text.render(
+            report,
+            text.Style(
+                width=min(100, shutil.get_terminal_size((100, 24)).columns),
+                colour=self._colours(terminal),
+                unicode=encoding == "utf8" or self._path is not None,
+                verbose=self._verbose,
+            ),
+        )
+
+    def _colours(self, terminal: bool) -> bool:
+        if self._colour != "auto":
+            return self._colour == "always"
+        return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def _say(self, text: str) -> None:
+        if sys.stderr is not None:
+            sys.stderr.write(f"ddp-doctor: {text}\n")
+
+
+def _undecided(report: Report, finding: str) -> bool:
+    """Whether a finding is only one of several candidates."""
+    return report.verdict.status == "unknown" and finding in report.verdict.candidates

@@ -1,0 +1,73 @@
+"""Starts the scripts in `hangs/` as real processes and ends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HANGS = Path(__file__).parent / "hangs"
+
+
+def free_port() -> int:
+    """A TCP port of loopback that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def hanging(
+    script: str, *arguments: str, log: Path | None = None, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The script as a process in a session of its own, killed with its children at the end."""
+    output = open(log, "wb") if log else subprocess.DEVNULL
+    process = subprocess.Popen(
+        [sys.executable, str(HANGS / script), *arguments],
+        env=os.environ | {"MASTER_PORT": str(free_port())} | variables,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        if log:
+            output.close()
+
+
+def wait_for_stack(pid: int, function: str, threads: int, seconds: float = 60) -> None:
+    """Return once that many threads of the process stand in a function; fail after some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        dump = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+        if dump.stdout.count(f"{function} (") >= threads:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"PID {pid} did not reach {function} in {threads} threads within {seconds} s:\n{dump.stdout}")
+
+
+def doctor(*arguments: str, **variables: str) -> tuple[int, dict[str, Any]]:
+    """Run `ddp-doctor ... --format json`; its exit code and report."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", *arguments, "--format", "json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
