@@ -77,7 +77,7 @@ def examine(
             collected = collect(host, chosen, facts, progress)
             facts, runs = collected.facts, (*runs, *collected.runs)
             interrupted = collected.interrupted
-        meant = facts.plus(interpret(facts, meanings))
+        meant = interpret(facts, meanings)
         judgements = judge(checks, meant)
         ranks = tuple(rows(meant)) if rows else ()
         diagnosis_before, diagnosis = (

@@ -25,9 +25,18 @@ def interpreters() -> tuple[Interpreter, ...]:
     return tuple(import_module(f"{__name__}.{name}").INTERPRETER for name in modules)
 
 
-def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> tuple[Fact, ...]:
-    """What every interpreter concludes from these facts."""
-    return tuple(fact for each in all_of_them for fact in each.interpret(facts))
+def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> Facts:
+    """These facts and what every interpreter concludes from them; what a missing fact would have told is missing too."""
+    everybody = tuple(all_of_them)
+    meanings = [fact for each in everybody for fact in each.interpret(facts)]
+    missing = [
+        msgspec.structs.replace(absent, kind=kind.kind())
+        for absent in facts.absents
+        for each in everybody
+        if any(absent.kind == read.kind() for read in each.reads)
+        for kind in each.gives
+    ]
+    return facts.plus(meanings, missing)
 
 
 def raw_kinds(kinds: Iterable[type[Fact]], all_of_them: Iterable[Interpreter]) -> set[type[Fact]]:

@@ -47,7 +47,7 @@ def test_live(saved: dict[str, Any]) -> None:
     assert code == 1 and saved["alive_after"]
     assert finding["confidence"] == "certain" and finding["ranks"] == [0, 1]
     assert f"PID {saved['pid']}" in finding["summary"]
-    assert all(re.search(r"threads_as_ranks.py:\d+ training_func",  item["value"] for item in finding["evidence"])
+    assert all(re.search(r"threads_as_ranks.py:\d+ training_func", item["value"]) for item in finding["evidence"])
 
 
 @pytest.mark.parametrize(
