@@ -14,7 +14,7 @@ from ddp_doctor.model import Absent, Check, Fact, Facts, ProbeRun, ProbeStatus, 
 
 Risk = Literal["none", "network", "gpu"]
 Observation = Fact | Absent
-GRACE_SECONDS = 0.3
+GRACE_SECONDS = 1.2
 PROGRESS_SECONDS = 0.2
 
 

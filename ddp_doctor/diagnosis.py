@@ -128,6 +128,9 @@ def _verdict(
         )
     if waiting:
         return Verdict(status="unknown", summary="nothing in this evidence names a cause")
+    silent = [each.missing.reason for each in judgements if each.missing and each.missing.status == "timeout"]
+    if silent:
+        return Verdict(status="unknown", summary=f"no problem found in what answered, but {silent[0]}")
     if not any(judgement.outcome.status in ("clear", "hit") for judgement in judgements):
         return Verdict(status="unknown", summary="no check could come to a conclusion")
     return Verdict(status="healthy", summary="no problem found")

@@ -13,7 +13,7 @@ from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
 from ddp_doctor.interpret import interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
-from ddp_doctor.model import Check, Facts, Ignored, ProbeRun, RankRow, Report, Target, Tool
+from ddp_doctor.model import Check, Facts, Ignored, LeftBehind, ProbeRun, RankRow, Report, Target, Tool
 from ddp_doctor.packs import Loaded, pack_failed
 
 
@@ -89,6 +89,8 @@ def examine(
         chosen = _separating(every, diagnosis, {run.name for run in runs})
         if host is None or not chosen or not host.deadline:
             break
+    if host is not None:
+        host.close()
     outcomes = tuple(judgement.outcome for judgement in judgements)
     areas = (headline.area(meant, outcomes) for headline in loaded.pack.headlines)
     own = tuple(pack_failed(failure) for failure in loaded.failures)
@@ -102,6 +104,7 @@ def examine(
         probes=runs,
         ignored=ignored,
         areas=tuple(area for area in areas if area is not None),
+        left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
         interrupted=interrupted,
     )
 

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ddp_doctor.model import Check, Fact, Facts, Finding, Outcome
+from ddp_doctor.model import Absent, Check, Fact, Facts, Finding, Outcome
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """One check with its outcome and findings."""
+    """One check with its outcome and findings; of an unknown outcome also the evidence that is missing."""
 
     check: Check
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
+    missing: Absent | None = None
 
 
 def judge(checks: Iterable[Check], facts: Facts) -> tuple[Judgement, ...]:
@@ -43,11 +44,10 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
     groups: list[tuple[type[Fact], ...]] = [need if isinstance(need, tuple) else (need,) for need in check.needs]
     for group in groups:
         for absent in (absent for kind in group for absent in facts.lacking(kind)):
-            reason = f"{absent.reason or absent.status}"
-            return Judgement(
-                check=check,
-                outcome=outcome("unknown", f"{reason}: {absent.how_to_get}" if absent.how_to_get else reason),
-            )
+            reason = absent.reason or absent.status
+            if absent.how_to_get:
+                reason += f": {absent.how_to_get}"
+            return Judgement(check=check, outcome=outcome("unknown", reason), missing=absent)
     for group in groups:
         if not any(facts[kind] for kind in group):
             kinds = " or ".join(kind.kind() for kind in group)

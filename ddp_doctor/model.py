@@ -412,6 +412,13 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class LeftBehind(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that was killed and did not die, because the kernel does not let it (state D)."""
+
+    pid: int
+    worker: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The whole result of one call; every format is rendered from it."""
 
@@ -426,6 +433,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     redacted: Redacted = Redacted()
     ignored: tuple[Ignored, ...] = ()
     areas: tuple[Area, ...] = ()
+    left_behind: tuple[LeftBehind, ...] = ()
     interrupted: str | None = None
 
     def to_json(self) -> str:

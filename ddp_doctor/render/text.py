@@ -193,6 +193,13 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         yield from _wrapped(
             "no answer: " + "; ".join(f"{probe.name} ({probe.reason})" for probe in silent), style, "", "  "
         )
+    for left in report.left_behind:
+        yield from _wrapped(
+            f"left behind: PID {left.pid} ({left.worker}) was killed and does not die; the kernel holds it",
+            style,
+            "",
+            "  ",
+        )
     for ignored in report.ignored:
         yield f"ignored {ignored.id}" + (f": {ignored.reason}" if ignored.reason else "")
     found = [finding for finding in report.findings if finding.severity is not Severity.NOTE]

@@ -1,0 +1,196 @@
+"""The command line as a person or a script meets it: help, errors, exit codes, streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def ddp_doctor(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """One call, with stdout and stderr apart."""
+    return subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", *arguments],
+        env=ENVIRONMENT | variables,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log with the thread-launch keys: a problem that needs no probe."""
+    path = tmp_path / "train.log"
+    path.write_text(
+        "DistStoreError: wait timeout after 12000ms, keys: /default_pg/1//cpu//0/0\n"
+        "DistStoreError: wait timeout after 12000ms, keys: /default_pg/0//cpu//0/1\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("attach",), ("triage",), ("lint",), ("explain",), ("checks",)])
+def test_help(command: tuple[str, ...]) -> None:
+    done = ddp_doctor(*command, "--help")
+    assert done.returncode == 0 and "Usage: ddp-doctor" in done.stdout and not done.stderr
+
+
+def test_version() -> None:
+    done = ddp_doctor("--version")
+    assert (done.returncode, done.stdout) == (0, "ddp-doctor 0.1.0\n")
+
+
+def test_checks_lists_each_check_once() -> None:
+    rows = json.loads(ddp_doctor("checks", "--format", "json").stdout)
+    ids = [row["id"] for row in rows]
+    assert "DDP103" in ids and ids == sorted(set(ids))
+    text = ddp_doctor("checks").stdout
+    assert all(f"{row['id']}  {row['name']} " in text for row in rows)
+
+
+@pytest.mark.parametrize("entry", ["DDP103", "ddp103", "thread-launch"])
+def test_explain(entry: str) -> None:
+    done = ddp_doctor("explain", entry)
+    assert done.returncode == 0
+    assert done.stdout.startswith("# DDP103 thread-launch - ")
+
+
+def test_explain_names_the_nearest() -> None:
+    done = ddp_doctor("explain", "tread-launch")
+    assert done.returncode == 2
+    assert "nearest: thread-launch" in done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--", "torchrun", "train.py"), "ddp-doctor watch -- CMD"),
+        (("run", "--nonsense"), "--nonsense"),
+        (("run", "--timeout", "soon"), "--timeout"),
+        (("run", "--timeout", "-1"), "--timeout"),
+        (("run", "--nproc", "0"), "--nproc"),
+        (("run", "--format", "yaml"), "yaml"),
+        (("run", "--select", "DDP9999"), "DDP9999"),
+        (("run", "-o", "/no/such/folder/report.txt"), "no such folder"),
+        (("frobnicate",), "frobnicate"),
+        (("triage",), "PATH"),
+        (("attach", "one"), "PID"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], words: str) -> None:
+    done = ddp_doctor(*arguments)
+    assert done.returncode == 2 and not done.stdout
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_problem_is_exit_1_and_goes_to_stdout(log: Path) -> None:
+    done = ddp_doctor("triage", str(log))
+    assert done.returncode == 1 and not done.stderr
+    assert "error[DDP103]" in done.stdout and done.stdout.splitlines()[-1].startswith("1 error found")
+
+
+def test_fail_on_never(log: Path) -> None:
+    assert ddp_doctor("triage", "--fail-on", "never", str(log)).returncode == 0
+
+
+def test_ignored_with_a_reason(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "ddp-doctor.toml").write_text('ignore = {DDP103 = "the trainer is known to do this"}\n')
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert done.returncode == 4  # a job found hung, and nothing left that names a cause
+    assert "ignored DDP103: the trainer is known to do this" in done.stdout
+
+
+def test_nothing_to_examine(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.log"
+    empty.touch()
+    assert ddp_doctor("triage", str(empty)).returncode == 5
+    assert ddp_doctor("triage", str(tmp_path / "missing.log")).returncode == 5
+    done = ddp_doctor("attach", "4194300")
+    assert done.returncode == 5 and "there is no process 4194300" in done.stderr
+
+
+def test_settings_file_flag_and_variable(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.ddp-doctor]\nformat = "json"\n')
+    assert json.loads(ddp_doctor("triage", str(log), cwd=tmp_path).stdout)["verdict"]["finding"] == "DDP103"
+    by_flag = ddp_doctor("triage", "--format", "text", str(log), cwd=tmp_path)
+    by_variable = ddp_doctor("triage", str(log), cwd=tmp_path, DDP_DOCTOR_FORMAT="text")
+    assert by_flag.stdout.startswith("ddp-doctor ") and by_variable.stdout.startswith("ddp-doctor ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("formt = 'json'", "did you mean format?"),
+        ("timeout = ", "ddp-doctor.toml"),
+        ("timeout = 'soon'", "--timeout"),
+    ],
+)
+def test_bad_settings(text: str, words: str, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "ddp-doctor.toml").write_text(text)
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_output_file(log: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = ddp_doctor("triage", str(log), "--format", "json", "-o", str(report))
+    assert done.returncode == 1 and not done.stdout
+    assert json.loads(report.read_text())["schema"] == "ddp-doctor/report/1"
+
+
+def test_full_disk(log: Path) -> None:
+    done = ddp_doctor("triage", str(log), "-o", "/dev/full")
+    assert done.returncode == 3
+    assert "cannot write /dev/full: No space left on device" in done.stderr
+    assert "error[DDP103]" in done.stdout  # the report is not lost
+
+
+@pytest.mark.parametrize("command", ["triage {log}", "checks", "explain thread-launch"])
+def test_full_stdout(command: str, log: Path) -> None:
+    line = f"{sys.executable} -m ddp_doctor {command.format(log=log)} > /dev/full"
+    done = subprocess.run(["sh", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["triage {log}", "checks", "explain thread-launch", "--help"])
+@pytest.mark.parametrize("stdout", ["| true", ">&-"])
+def test_reader_went_away(command: str, stdout: str, log: Path) -> None:
+    line = f"{sys.executable} -m ddp_doctor {command.format(log=log)} {stdout}"
+    done = subprocess.run(["sh", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_closed_stdout_keeps_the_exit_code(log: Path) -> None:
+    line = f"{sys.executable} -m ddp_doctor triage {log} >&-"
+    done = subprocess.run(["sh", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "stdout is closed" in done.stderr
+
+
+def test_colour(log: Path) -> None:
+    assert "\x1b[" not in ddp_doctor("triage", str(log)).stdout
+    assert "\x1b[1;31merror[DDP103]" in ddp_doctor("triage", "--color", "always", str(log)).stdout
+
+
+def test_ascii_output(log: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", "triage", str(log)],
+        env=ENVIRONMENT | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1 and done.stdout.isascii()
+
+
+def test_stdin(log: Path) -> None:
+    line = f"{sys.executable} -m ddp_doctor triage - < {log}"
+    done = subprocess.run(["sh", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "the one that wrote stdin" in done.stdout
