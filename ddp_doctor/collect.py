@@ -92,8 +92,9 @@ class _Collection:
         self._changed = threading.Condition()
         self._facts = list(known)
         self._absents = list(known.absents)
-        self._runs: dict[str, ProbeRun] = {}
-        self._started: dict[str, float] = {}
+        # by place in the list: two packs may give their probes the same name
+        self._runs: dict[int, ProbeRun] = {}
+        self._started: dict[int, float] = {}
         self._start_ready()
 
     def wait(self, progress: Callable[[tuple[str, ...]], None] | None) -> None:
@@ -108,31 +109,33 @@ class _Collection:
                         self._changed.wait(give_up - time.monotonic())
                     return
                 if progress:
-                    progress(tuple(name for name in self._started if name not in self._runs))
+                    progress(tuple(self._probes[place].name for place in self._started if place not in self._runs))
                 self._changed.wait(min(left, PROGRESS_SECONDS) if progress else left)
 
     def harvest(self, interrupted: str | None = None) -> Collected:
         with self._changed:
-            for probe in self._probes:
-                if probe.name not in self._runs:
+            for place in range(len(self._probes)):
+                if place not in self._runs:
                     why = interrupted or "not done when the time was up"
-                    self._record(probe, [], "timeout", why)
+                    self._record(place, [], "timeout", why)
             return Collected(
                 facts=Facts(self._facts, self._absents),
-                runs=tuple(self._runs[probe.name] for probe in self._probes),
+                runs=tuple(run for _, run in sorted(self._runs.items())),
                 interrupted=interrupted,
             )
 
     def _start_ready(self) -> None:
-        unfinished = {kind for probe in self._probes if probe.name not in self._runs for kind in probe.gives}
-        for probe in self._probes:
-            if probe.name in self._started or unfinished.intersection(probe.builds_on):
+        waited_for = [probe for place, probe in enumerate(self._probes) if place not in self._runs]
+        unfinished = {kind for probe in waited_for for kind in probe.gives}
+        for place, probe in enumerate(self._probes):
+            if place in self._started or unfinished.intersection(probe.builds_on):
                 continue
-            self._started[probe.name] = time.monotonic()
+            self._started[place] = time.monotonic()
             known = Facts(self._facts, self._absents)
-            threading.Thread(target=self._take, args=(probe, known), name=f"probe {probe.name}", daemon=True).start()
+            threading.Thread(target=self._take, args=(place, known), name=f"probe {probe.name}", daemon=True).start()
 
-    def _take(self, probe: Probe, known: Facts) -> None:
+    def _take(self, place: int, known: Facts) -> None:
+        probe = self._probes[place]
         seen: list[Observation] = []
         status: ProbeStatus = "ok"
         reason = ""
@@ -147,12 +150,13 @@ class _Collection:
         except Exception as error:  # a defect of ours must not cost the rest of the report
             status, reason = "crashed", f"{type(error).__name__}: {error}"
         with self._changed:
-            self._record(probe, seen, status, reason)
+            self._record(place, seen, status, reason)
             self._changed.notify_all()
 
-    def _record(self, probe: Probe, seen: list[Observation], status: ProbeStatus, reason: str) -> None:
-        if probe.name in self._runs:
+    def _record(self, place: int, seen: list[Observation], status: ProbeStatus, reason: str) -> None:
+        if place in self._runs:
             return
+        probe = self._probes[place]
         absents = [item for item in seen if isinstance(item, Absent)]
         facts = [item for item in seen if isinstance(item, Fact)]
         told = {item.kind for item in absents} | {fact.kind() for fact in facts}
@@ -166,8 +170,8 @@ class _Collection:
             status, reason = absents[0].status, absents[0].reason
         self._facts += facts
         self._absents += absents
-        ms = int(1000 * (time.monotonic() - self._started.get(probe.name, time.monotonic())))
-        self._runs[probe.name] = ProbeRun(name=probe.name, status=status, ms=ms, reason=reason)
+        ms = int(1000 * (time.monotonic() - self._started.get(place, time.monotonic())))
+        self._runs[place] = ProbeRun(name=probe.name, status=status, ms=ms, reason=reason)
 
 
 class _Refused(Exception):

@@ -68,7 +68,7 @@ def examine(
     facts = known or Facts()
     runs: tuple[ProbeRun, ...] = ()
     interrupted: str | None = None
-    every = (*probes, *loaded.pack.probes) if probes else ()
+    every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
     chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
     diagnosis = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import importlib.resources
+import pkgutil
+import shlex
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -70,10 +73,10 @@ def load_packs(*, third_party: bool = True) -> Loaded:
     for name, module in _installed() if third_party else ():
         try:
             pack = load_pack(module)
-            taken = [check.id for check in pack.checks if check.id in owners or check.name in names]
+            taken = _taken(pack, owners, names)
             if taken:
-                raise ValueError(f"the check {taken[0]} exists already")
-        except Exception as error:  # whatever a stranger's module does at import
+                raise ValueError(f"the check {taken} exists already")
+        except (Exception, SystemExit) as error:  # whatever a stranger's module does at import
             failures.append(PackFailure(name=name, module=module, reason=f"{type(error).__name__}: {error}"))
             continue
         owners.update((check.id, module) for check in pack.checks)
@@ -85,6 +88,16 @@ def load_packs(*, third_party: bool = True) -> Loaded:
     return Loaded(pack=merged, failures=tuple(failures), owners=owners)
 
 
+def _taken(pack: Pack, ids: Iterable[str], names: Iterable[str]) -> str:
+    """The id of the first check whose id or name is given already, elsewhere or in the pack itself; or an empty string."""
+    seen = {*ids, *names}
+    for check in pack.checks:
+        if check.id in seen or check.name in seen:
+            return check.id
+        seen.update((check.id, check.name))
+    return ""
+
+
 def _installed() -> list[tuple[str, str]]:
     from importlib.metadata import entry_points
 
@@ -93,9 +106,11 @@ def _installed() -> list[tuple[str, str]]:
 
 def page_of(check: type[Check]) -> str | None:
     """The page of a check: the Markdown file beside its module, under the same name; None if there is none."""
-    package, _, stem = check.__module__.rpartition(".")
-    page = importlib.resources.files(package or check.__module__).joinpath(f"{stem}.md")
-    return page.read_text(encoding="utf-8") if page.is_file() else None
+    try:
+        page = pkgutil.get_data(check.__module__, f"{check.__module__.rpartition('.')[2]}.md")
+    except OSError:
+        return None
+    return None if page is None else page.decode("utf-8")
 
 
 def pack_failed(failure: PackFailure) -> Finding:
@@ -111,7 +126,7 @@ def pack_failed(failure: PackFailure) -> Finding:
         fixes=(
             Fix(
                 title="see the whole traceback, then mend or remove the pack",
-                commands=(f"python -c 'import {failure.module} as m; m.pack()'",),
+                commands=(f"{shlex.quote(sys.executable)} -c 'import {failure.module} as m; m.pack()'",),
                 needs="nothing",
             ),
         ),
