@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Absent": "model",
     "Check": "model",
     "Confidence": "model",
     "Evidence": "model",
@@ -17,54 +18,37 @@ _HOMES = {
     "Facts": "model",
     "Finding": "model",
     "Fix": "model",
+    "Headline": "model",
+    "Host": "host",
+    "Interpreter": "interpret",
+    "Pack": "packs",
+    "Probe": "collect",
     "Report": "model",
+    "Separator": "model",
     "Severity": "model",
     "Stage": "model",
     "Subject": "model",
-    "Absent": "model",
-    "Probe": "collect",
-    "Pack": "packs",
-    "Host": "host",
 }
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
     from ddp_doctor.collect import Probe as Probe
     from ddp_doctor.host import Host as Host
+    from ddp_doctor.interpret import Interpreter as Interpreter
     from ddp_doctor.model import (
         Absent as Absent,
-    )
-    from ddp_doctor.model import (
         Check as Check,
-    )
-    from ddp_doctor.model import (
         Confidence as Confidence,
-    )
-    from ddp_doctor.model import (
         Evidence as Evidence,
-    )
-    from ddp_doctor.model import (
         Fact as Fact,
-    )
-    from ddp_doctor.model import (
         Facts as Facts,
-    )
-    from ddp_doctor.model import (
         Finding as Finding,
-    )
-    from ddp_doctor.model import (
         Fix as Fix,
-    )
-    from ddp_doctor.model import (
+        Headline as Headline,
         Report as Report,
-    )
-    from ddp_doctor.model import (
+        Separator as Separator,
         Severity as Severity,
-    )
-    from ddp_doctor.model import (
         Stage as Stage,
-    )
-    from ddp_doctor.model import (
         Subject as Subject,
     )
     from ddp_doctor.packs import Pack as Pack

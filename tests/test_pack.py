@@ -14,7 +14,8 @@ import ddp_doctor_checks
 import pytest
 
 import ddp_doctor
-from ddp_doctor.model import Check, Confidence, Fact, Severity, Stage
+from ddp_doctor.interpret import Interpreter, interpret, interpreters
+from ddp_doctor.model import Check, Confidence, Fact, Facts, Severity, Stage
 from ddp_doctor.packs import Loaded, load_packs, page_of
 from ddp_doctor.probes import probes_for_run
 
@@ -162,9 +163,9 @@ def asserts_something(test: ast.FunctionDef) -> bool:
     )
 
 
-def kinds_read(check: type[Check]) -> set[type[Fact]]:
-    """Kinds that the check's module asks the facts for: `facts[Kind]`, `facts.first(Kind)`, `facts.lacking(Kind)`."""
-    module = importlib.import_module(check.__module__)
+def kinds_read(module_name: str) -> set[type[Fact]]:
+    """Kinds that a module asks the facts for: `facts[Kind]`, `facts.first(Kind)`, `facts.lacking(Kind)`."""
+    module = importlib.import_module(module_name)
     names: set[str] = set()
     for node in expressions(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
@@ -195,7 +196,24 @@ def kinds_needed(check: type[Check]) -> set[type[Fact]]:
 def test_needs_names_every_kind_the_check_reads(check: type[Check]) -> None:
     assert check.needs, "without needs no probe runs for it, and it is always clear"
     assert all(issubclass(kind, Fact) for kind in kinds_needed(check))
-    assert {kind.__name__ for kind in kinds_read(check) - kinds_needed(check)} == set()
+    assert {kind.__name__ for kind in kinds_read(check.__module__) - kinds_needed(check)} == set()
+
+
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda each: each.interpret.__module__.rpartition(".")[2])
+def test_an_interpreter_names_every_kind_it_reads_and_gives(interpreter: Interpreter) -> None:
+    assert interpreter.reads and interpreter.gives
+    assert kinds_read(interpreter.interpret.__module__) <= set(interpreter.reads)
+    assert interpret(Facts(), [interpreter]).absents == ()
+
+
+def test_an_interpreter_that_fails_costs_only_what_it_would_have_told() -> None:
+    def fails(facts: Facts) -> list[Fact]:
+        raise ValueError("no such key")
+
+    kind = next(all_kinds())
+    broken = Interpreter(reads=(kind,), gives=(kind,), interpret=fails)
+    (absent,) = interpret(Facts(), [broken]).lacking(kind)
+    assert (absent.status, absent.reason) == ("crashed", "what it means could not be told: ValueError: no such key")
 
 
 def test_what_explains_what_has_no_cycle() -> None:
@@ -224,6 +242,16 @@ def test_a_probe_says_which_facts_it_gives(probe: ddp_doctor.Probe) -> None:
     assert not set(probe.gives) & set(probe.builds_on), "it would wait for itself"
 
 
+def test_every_probe_gets_its_turn() -> None:
+    """No two probes wait for each other's facts."""
+    waiting = list(PROBES)
+    while waiting:
+        outstanding = {kind for probe in waiting for kind in probe.gives}
+        still = [probe for probe in waiting if outstanding.intersection(probe.builds_on)]
+        assert len(still) < len(waiting), [probe.name for probe in still]
+        waiting = still
+
+
 def test_probes_have_names_of_their_own() -> None:
     names = [probe.name for probe in PROBES]
     assert len(set(names)) == len(names)
@@ -235,6 +263,15 @@ def all_kinds() -> Iterator[type[Fact]]:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Fact) and value.__module__ == module.__name__:
                 yield value
+
+
+def test_only_the_command_line_prints() -> None:
+    config = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    rules = config["tool"]["ruff"]["lint"]
+    assert "T20" in rules["select"]
+    excused = {glob for glob, codes in rules["per-file-ignores"].items() if "T20" in codes}
+    shipped = {glob for glob in excused if glob.startswith(("ddp_doctor", "checks"))}
+    assert shipped == {"ddp_doctor/workers/*", "ddp_doctor/cli/*"}
 
 
 def test_kinds_of_facts_have_names_of_their_own() -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import msgspec
 
-from ddp_doctor.model import Fact, Facts
+from ddp_doctor.model import Absent, Fact, Facts
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,15 +27,20 @@ def interpreters() -> tuple[Interpreter, ...]:
 
 def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> Facts:
     """These facts and what every interpreter concludes from them; what a missing fact would have told is missing too."""
-    everybody = tuple(all_of_them)
-    meanings = [fact for each in everybody for fact in each.interpret(facts)]
-    missing = [
-        msgspec.structs.replace(absent, kind=kind.kind())
-        for absent in facts.absents
-        for each in everybody
-        if any(absent.kind == read.kind() for read in each.reads)
-        for kind in each.gives
-    ]
+    meanings: list[Fact] = []
+    missing: list[Absent] = []
+    for each in all_of_them:
+        try:
+            meanings += each.interpret(facts)
+        except Exception as error:  # a defect of one must not cost the rest of the report
+            why = f"what it means could not be told: {type(error).__name__}: {error}"
+            missing += [Absent(kind=kind.kind(), status="crashed", reason=why) for kind in each.gives]
+        missing += [
+            msgspec.structs.replace(absent, kind=kind.kind())
+            for absent in facts.absents
+            if any(absent.kind == read.kind() for read in each.reads)
+            for kind in each.gives
+        ]
     return facts.plus(meanings, missing)
 
 
