@@ -103,7 +103,7 @@ def test_a_file_holds_one_check(check: type[Check]) -> None:
 def test_a_check_introduces_itself(check: type[Check]) -> None:
     module = inspect.getdoc(importlib.import_module(check.__module__)) or ""
     assert module.startswith(f"{check.id}: ")
-    assert check.title[:1].isupper() and not check.title.endswith(".")
+    assert check.title and not check.title.endswith(".")
     assert check.acts_at and all(isinstance(stage, Stage) for stage in check.acts_at)
 
 
