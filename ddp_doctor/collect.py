@@ -37,9 +37,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted_kinds(checks: Iterable[Check]) -> set[type[Fact]]:
-    """Every kind of fact some check needs."""
+    """Every kind of fact some check reads."""
     kinds: set[type[Fact]] = set()
     for check in checks:
+        kinds.update(check.also_reads)
         for need in check.needs:
             kinds.update(need if isinstance(need, tuple) else (need,))
     return kinds

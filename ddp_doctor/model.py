@@ -226,7 +226,7 @@ class Check:
     """One failure mode: a pure function from facts to findings.
 
     `needs` lists the kinds of facts without which the check cannot say "clear"; a nested tuple holds alternatives,
-    any of which is enough. `acts_at` are the stages this cause can stop a rank in. `residual` marks a cause that is
+    any of which is enough. `also_reads` are kinds that only sharpen a finding. `acts_at` are the stages this cause can stop a rank in. `residual` marks a cause that is
     true whenever some other cause is (a rank is missing *because* ...), so it yields to any other about the same ranks.
     """
 
@@ -234,6 +234,7 @@ class Check:
     name: ClassVar[str]
     title: ClassVar[str]
     needs: ClassVar[Kinds] = ()
+    also_reads: ClassVar[tuple[type[Fact], ...]] = ()
     acts_at: ClassVar[frozenset[Stage]] = ANY_STAGE
     residual: ClassVar[bool] = False
     explains: ClassVar[tuple[str, ...]] = ()

@@ -189,7 +189,8 @@ def expressions(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def kinds_needed(check: type[Check]) -> set[type[Fact]]:
-    return {kind for need in check.needs for kind in (need if isinstance(need, tuple) else (need,))}
+    needed = {kind for need in check.needs for kind in (need if isinstance(need, tuple) else (need,))}
+    return needed | set(check.also_reads)
 
 
 @each_check
