@@ -1,0 +1,110 @@
+"""DDP503: the limits of this shell or container stop torch, its threads or its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.host import Limit, Memory, size
+from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity
+
+FILES_TORCH_NEEDS = 48
+"""With 32 two ranks under torchrun abort, with 48 they initialise Gloo (torch 2.13, CPU)."""
+FILES_FOR_COMFORT = 256
+TASKS_A_RANK_NEEDS = 32
+TASKS_FOR_COMFORT = 128
+MEMLOCK_FOR_RDMA = 64 << 20
+MEMORY_TORCH_NEEDS = 256 << 20
+"""Importing the CPU build takes about 200 MiB per rank."""
+
+
+class HostLimits(Check):
+    """Files, processes, locked memory and memory suffice for a rank to start."""
+
+    id, name = "DDP503", "host-limits"
+    title = "A limit of the shell or container is too low"
+    needs = (Limit, Memory)
+    acts_at = ANY_STAGE
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for limit in facts[Limit]:
+            if limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
+                yield self._too_low(
+                    limit,
+                    f"a process may open {limit.soft} files",
+                    "torch opens some 50 to start, NCCL two to eight sockets per peer and channel, a DataLoader worker one "
+                    "per tensor: `Too many open files`",
+                    limit.soft < FILES_TORCH_NEEDS,
+                    _ulimit("n", limit, 65536, "docker run --ulimit nofile=65536:65536 IMAGE"),
+                )
+            elif limit.name in ("nproc", "pids") and limit.left is not None and limit.left < TASKS_FOR_COMFORT:
+                whose = "this user" if limit.name == "nproc" else "this container or cgroup"
+                yield self._too_low(
+                    limit,
+                    f"{whose} may start {max(limit.left, 0)} more threads of {limit.soft}",
+                    "each rank starts dozens (OpenMP, Gloo, NCCL, autograd): `pthread_create failed: Resource temporarily "
+                    "unavailable`",
+                    limit.left < TASKS_A_RANK_NEEDS,
+                    _ulimit("u", limit, 65536, "docker run --ulimit nproc=65536:65536 IMAGE")
+                    if limit.name == "nproc"
+                    else [_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
+                )
+            elif limit.name == "memlock" and _too_little_to_lock(limit):
+                yield self._too_low(
+                    limit,
+                    f"a process may lock {size(limit.soft or 0)} of memory, and {', '.join(limit.needed_by)} need to",
+                    "registering memory for RDMA fails: `Call to ibv_reg_mr failed with error Cannot allocate memory`",
+                    False,
+                    _ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
+                )
+        for memory in facts[Memory]:
+            if memory.available < MEMORY_TORCH_NEEDS:
+                yield self.finding(
+                    f"{size(memory.available)} of memory are left ({memory.source}): one rank takes more",
+                    because="the kernel kills a rank (exit code -9, SIGKILL) and the others wait for it",
+                    evidence=[memory.evidence()],
+                    fixes=[
+                        Fix(title="see what takes it", commands=("ps -eo rss,pid,args --sort=-rss | head",), needs="nothing"),
+                        _cgroup("ulimit -v unlimited", "docker run --memory=32g IMAGE"),
+                    ],
+                    severity=Severity.WARNING,
+                    confidence=Confidence.LIKELY,
+                )  # fmt: skip
+
+    def _too_low(self, limit: Limit, summary: str, because: str, stops: bool, fixes: list[Fix]) -> Finding:
+        return self.finding(
+            f"{summary} ({limit.source})",
+            because=because,
+            evidence=[limit.evidence()],
+            fixes=fixes,
+            severity=Severity.ERROR if stops else Severity.WARNING,
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _too_little_to_lock(limit: Limit) -> bool:
+    return bool(limit.needed_by) and not limit.exempt and limit.soft is not None and limit.soft < MEMLOCK_FOR_RDMA
+
+
+def _ulimit(option: str, limit: Limit, wanted: int | None, docker: str) -> list[Fix]:
+    """Raise the soft limit as far as the hard one allows, or say who can raise that."""
+    value = "unlimited" if wanted is None else str(wanted)
+    if limit.hard is not None and (wanted is None or limit.hard < wanted):
+        root = Fix(
+            title="raise both limits, then start the job from that shell (needs root; the limit of a Slurm or systemd "
+            "service is set there)",
+            commands=(f"ulimit -H{option} {value} && ulimit -S{option} {value}",),
+            needs="root",
+        )
+    else:
+        root = Fix(
+            title="raise it in the shell that starts the job",
+            commands=(f"ulimit -S{option} {value}",),
+            needs="job restart",
+        )
+    return [root, Fix(title="in a container", commands=(docker,), needs="container restart")]
+
+
+def _cgroup(here: str, docker: str) -> Fix:
+    return Fix(
+        title="raise the limit of the cgroup or container", commands=(here, docker), needs="root or container restart"
+    )

@@ -1,0 +1,117 @@
+"""Launch variables that no launcher above this process has set: copied from a job, exported, or inherited from one."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddp_doctor.facts.launch import Ancestor, Launcher, Leftover, Variable
+from ddp_doctor.interpret import launcher as launcher_interpreter
+from ddp_doctor.interpret.launcher import given_from_outside, is_set, number
+from ddp_doctor.model import Fact, Facts
+
+OF_TORCHRUN = (
+    "TORCHELASTIC_*",
+    "GROUP_*",
+    "ROLE_*",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_*",
+)
+OF_SLURM_TASKS = (
+    "SLURM_NTASKS*", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP*", "SLURM_TASKS_PER_NODE",
+)  # fmt: skip
+LIGHTNING_IGNORES_JOBS_CALLED = ("bash", "interactive")
+OF_LIGHTNINGS_OWN_CLUSTER = ("WORLD_SIZE", "NODE_RANK", "MASTER_ADDR")
+
+
+def interpret(facts: Facts) -> list[Fact]:
+    """One Leftover per launcher that has variables here but no process above; none where the tree cannot be seen."""
+    launchers = [found for found in launcher_interpreter.interpret(facts) if isinstance(found, Launcher)]
+    found: list[Fact] = []
+    for subject in dict.fromkeys(ancestor.subject for ancestor in facts[Ancestor]):
+        mine = {item.name: item for item in facts[Variable] if item.subject == subject and is_set(item)}
+        theirs = {item.name: item for item in launchers if item.subject == subject}
+        ancestors = [item for item in facts[Ancestor] if item.subject == subject]
+        found += _leftovers(mine, theirs, ancestors)
+    return found
+
+
+def _leftovers(
+    mine: Mapping[str, Variable], launchers: Mapping[str, Launcher], ancestors: Sequence[Ancestor]
+) -> Iterator[Leftover]:
+    subject, source = ancestors[0].subject, "environment and process tree"
+    torchrun = launchers.get("torchrun")
+    if torchrun and torchrun.alive is False:
+        agent_store = "TORCHELASTIC_USE_AGENT_STORE" in mine and mine["TORCHELASTIC_USE_AGENT_STORE"].value == "True"
+        yield Leftover(
+            subject=subject,
+            source=source,
+            launcher="torchrun",
+            names=_matching(mine, OF_TORCHRUN),
+            effect="every rank, rank 0 too, connects as a client to the store of an agent that is not there, until the timeout"
+            if agent_store
+            else "programs take themselves for workers of torchrun: Lightning starts no ranks of its own and waits for them",
+            stops_any_job=agent_store,
+        )
+        return
+    if any(found.alive for name, found in launchers.items() if name != "kubernetes"):
+        return
+    slurm = launchers.get("slurm")
+    if slurm and slurm.alive is False and not slurm.allocation and (slurm.world_size or 0) > 1:
+        job_name = mine["SLURM_JOB_NAME"].value if "SLURM_JOB_NAME" in mine else ""
+        if job_name not in LIGHTNING_IGNORES_JOBS_CALLED:
+            yield Leftover(
+                subject=subject,
+                source=source,
+                launcher="slurm",
+                names=_matching(mine, OF_SLURM_TASKS),
+                effect=f"Lightning takes this for one of {slurm.world_size} Slurm tasks, starts no ranks and waits for the "
+                "others, which nobody starts",
+            )
+    mpi = launchers.get("mpi")
+    if mpi and mpi.alive is False and (mpi.world_size or 0) > 1:
+        yield Leftover(
+            subject=subject,
+            source=source,
+            launcher="mpi",
+            names=mpi.variables,
+            effect=f"Accelerate and DeepSpeed take rank and size from them and wait for {mpi.world_size} ranks that nobody starts",
+        )
+    yield from _of_lightning(mine, ancestors)
+
+
+def _of_lightning(mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> Iterator[Leftover]:
+    subject, source = ancestors[0].subject, "environment and process tree"
+    on_this_machine = "MASTER_ADDR" not in mine or mine["MASTER_ADDR"].value in ("localhost", "127.0.0.1", "::1", "")
+    by_somebody = {"RANK", "WORLD_SIZE"} <= mine.keys() or set(OF_LIGHTNINGS_OWN_CLUSTER) <= mine.keys()
+    if _is_stray("LOCAL_RANK", 0, mine, ancestors) and not by_somebody:
+        yield Leftover(
+            subject=subject,
+            source=source,
+            launcher="lightning",
+            names=("LOCAL_RANK",),
+            effect="Lightning takes LOCAL_RANK for the sign that something else starts the ranks: it starts none and waits "
+            "for them; Accelerate and Transformers take it for a distributed launch without RANK",
+        )
+    if _is_stray("NODE_RANK", 1, mine, ancestors) and on_this_machine:
+        node = number(mine["NODE_RANK"].value)
+        yield Leftover(
+            subject=subject,
+            source=source,
+            launcher="lightning",
+            names=("NODE_RANK",),
+            effect=f"Lightning takes this for node {node} of a job whose node 0 is elsewhere: its ranks count from beyond the "
+            "first node (MEMBER: 3/2) and no rank 0 opens the store",
+        )
+
+
+def _is_stray(name: str, least: int, mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> bool:
+    value = number(mine[name].value) if name in mine and mine[name].inherited else None
+    return value is not None and value >= least and not given_from_outside((name,), ancestors)
+
+
+def _matching(mine: Mapping[str, Variable], patterns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in mine if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
