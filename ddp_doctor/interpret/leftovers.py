@@ -33,7 +33,7 @@ def interpret(facts: Facts) -> list[Fact]:
     found: list[Fact] = []
     for subject in dict.fromkeys(ancestor.subject for ancestor in facts[Ancestor]):
         mine = {item.name: item for item in facts[Variable] if item.subject == subject and is_set(item)}
-        theirs = {item.name: item for item in launchers if item.subject == subject}
+        theirs: dict[str, Launcher] = {item.name: item for item in launchers if item.subject == subject}
         ancestors = [item for item in facts[Ancestor] if item.subject == subject]
         found += _leftovers(mine, theirs, ancestors)
     return found
@@ -78,7 +78,8 @@ def _leftovers(
             source=source,
             launcher="mpi",
             names=mpi.variables,
-            effect=f"Accelerate and DeepSpeed take rank and size from them and wait for {mpi.world_size} ranks that nobody starts",
+            effect=f"Accelerate and DeepSpeed take rank and size from them and wait for {mpi.world_size} ranks, which "
+            "nobody starts",
         )
     yield from _of_lightning(mine, ancestors)
 

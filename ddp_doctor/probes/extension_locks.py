@@ -27,6 +27,14 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
             how_to_get=f"ls -l {path}/*/*/lock",
         )
     elif answer.messages:
+        if not answer.first["complete"]:
+            yield Absent(
+                kind=ExtensionCache.kind(),
+                about=about,
+                status="denied",
+                reason="not every process could be asked whether it builds an extension",
+                how_to_get=f"fuser {path}/*/*/lock",
+            )
         locks = tuple(msgspec.convert(lock, ExtensionLock) for lock in answer.first["locks"])
         yield ExtensionCache(
             subject=about,

@@ -1,7 +1,5 @@
 """Walks up the process tree: first the names, which never block, then command lines and environments, which can."""
 
-import os
-
 
 def stat_of(pid):
     with open("/proc/%d/stat" % pid, "rb") as file:

@@ -9,13 +9,14 @@ OLD_ENOUGH_SECONDS = 60
 
 
 def leftovers(folder):
-    """Names and bytes of old files that no process here uses; None where a process cannot be asked."""
-    candidates = {}
+    """Names and bytes of old files that no process here uses; None where a process of their owner cannot be asked."""
+    candidates, owners = {}, set()
     for name in os.listdir(folder):
         if OURS.match(name):
             found = os.stat(os.path.join(folder, name))
             if time.time() - found.st_mtime > OLD_ENOUGH_SECONDS:
-                candidates[name] = (found.st_dev, found.st_ino, found.st_blocks * 512)
+                candidates[name] = found.st_blocks * 512
+                owners.add(found.st_uid)
     if not candidates:
         return [], 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -29,12 +30,15 @@ def leftovers(folder):
                 except OSError:
                     pass
         except PermissionError:
-            return None, 0
+            # these files are private to their owner; init is nobody's rank
+            if pid != "1" and os.stat("/proc/" + pid).st_uid in owners:
+                return None, 0
+            continue
         except OSError:
             continue
         for name in used:
             candidates.pop(name, None)
-    return sorted(candidates), sum(entry[2] for entry in candidates.values())
+    return sorted(candidates), sum(candidates.values())
 
 
 def main(request, say, hear):

@@ -11,7 +11,7 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 
 MIB = 1 << 20
 NCCL_SEGMENT = 9_637_892
-"""Bytes of one SHM connection, measured with NCCL 2.18 to 2.32."""
+"""Bytes of one connection through shared memory, measured with NCCL 2.30."""
 CHANNELS = 2
 TOO_SMALL_FOR_ANY_JOB = 16 * MIB
 DOCKER_DEFAULT = 64 * MIB

@@ -38,14 +38,15 @@ class NoLauncherEnv(Check):
                     fixes=[_unset(mine, variable.name)],
                 )
             for rank, world in BELOW:
-                if rank in mine and world in mine and mine[rank] not in bad and mine[world] not in bad:
-                    if (number(mine[rank].value) or 0) >= (number(mine[world].value) or 1):
-                        yield self.finding(
-                            f"{mine[rank].text()} does not exist in a job of {mine[world].text()}: ranks count from 0",
-                            because="a rank outside the world is refused, and the rank it should be is missed by all others",
-                            evidence=[mine[rank].evidence(), mine[world].evidence()],
-                            fixes=[_unset(mine, rank, world)],
-                        )
+                if not {rank, world} <= mine.keys() or mine[rank] in bad or mine[world] in bad:
+                    continue
+                if (number(mine[rank].value) or 0) >= (number(mine[world].value) or 1):
+                    yield self.finding(
+                        f"{mine[rank].text()} does not exist in a job of {mine[world].text()}: ranks count from 0",
+                        because="a rank outside the world is refused, and the rank it should be is missed by all others",
+                        evidence=[mine[rank].evidence(), mine[world].evidence()],
+                        fixes=[_unset(mine, rank, world)],
+                    )
             yield from self._in_part(mine, {launcher.name for launcher in facts[Launcher]})
 
     def _in_part(self, mine: Mapping[str, Variable], launchers: set[str]) -> Iterator[Finding]:

@@ -21,7 +21,9 @@ class SchedulerEnv(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
             mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
-            launchers = {found.name: found for found in facts[Launcher] if found.subject == subject}
+            launchers: dict[str, Launcher] = {
+                found.name: found for found in facts[Launcher] if found.subject == subject
+            }
             ancestors = [found for found in facts[Ancestor] if found.subject == subject]
             for leftover in facts[Leftover]:
                 if leftover.subject == subject:

@@ -34,7 +34,7 @@ class HostLimits(Check):
                     "torch opens some 50 to start, NCCL two to eight sockets per peer and channel, a DataLoader worker one "
                     "per tensor: `Too many open files`",
                     limit.soft < FILES_TORCH_NEEDS,
-                    _ulimit("n", limit, 65536, "docker run --ulimit nofile=65536:65536 IMAGE"),
+                    _ulimit("n", limit, 4096, "docker run --ulimit nofile=65536:65536 IMAGE"),
                 )
             elif limit.name in ("nproc", "pids") and limit.left is not None and limit.left < TASKS_FOR_COMFORT:
                 whose = "this user" if limit.name == "nproc" else "this container or cgroup"
@@ -44,7 +44,7 @@ class HostLimits(Check):
                     "each rank starts dozens (OpenMP, Gloo, NCCL, autograd): `pthread_create failed: Resource temporarily "
                     "unavailable`",
                     limit.left < TASKS_A_RANK_NEEDS,
-                    _ulimit("u", limit, 65536, "docker run --ulimit nproc=65536:65536 IMAGE")
+                    _ulimit("u", limit, (limit.used or 0) + 4096, "docker run --ulimit nproc=65536:65536 IMAGE")
                     if limit.name == "nproc"
                     else [_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
                 )
@@ -64,7 +64,7 @@ class HostLimits(Check):
                     evidence=[memory.evidence()],
                     fixes=[
                         Fix(title="see what takes it", commands=("ps -eo rss,pid,args --sort=-rss | head",), needs="nothing"),
-                        _cgroup("ulimit -v unlimited", "docker run --memory=32g IMAGE"),
+                        _cgroup("docker run --memory=32g IMAGE"),
                     ],
                     severity=Severity.WARNING,
                     confidence=Confidence.LIKELY,
@@ -85,26 +85,22 @@ def _too_little_to_lock(limit: Limit) -> bool:
     return bool(limit.needed_by) and not limit.exempt and limit.soft is not None and limit.soft < MEMLOCK_FOR_RDMA
 
 
-def _ulimit(option: str, limit: Limit, wanted: int | None, docker: str) -> list[Fix]:
-    """Raise the soft limit as far as the hard one allows, or say who can raise that."""
-    value = "unlimited" if wanted is None else str(wanted)
-    if limit.hard is not None and (wanted is None or limit.hard < wanted):
-        root = Fix(
-            title="raise both limits, then start the job from that shell (needs root; the limit of a Slurm or systemd "
-            "service is set there)",
+def _ulimit(option: str, limit: Limit, enough: int | None, docker: str) -> list[Fix]:
+    """Raise the soft limit as far as the hard one allows where that is enough (None: unlimited), else both, as root."""
+    in_container = Fix(title="in a container", commands=(docker,), needs="container restart")
+    if limit.hard is None or (enough is not None and limit.hard >= enough):
+        command = f"ulimit -S{option} {'unlimited' if limit.hard is None else limit.hard}"
+        return [Fix(title="raise it in the shell that starts the job", commands=(command,)), in_container]
+    value = "unlimited" if enough is None else str(max(enough, 65536))
+    return [
+        Fix(
+            title="raise both limits and start the job from that shell; for a job of Slurm or systemd, in its service",
             commands=(f"ulimit -H{option} {value} && ulimit -S{option} {value}",),
             needs="root",
-        )
-    else:
-        root = Fix(
-            title="raise it in the shell that starts the job",
-            commands=(f"ulimit -S{option} {value}",),
-            needs="job restart",
-        )
-    return [root, Fix(title="in a container", commands=(docker,), needs="container restart")]
+        ),
+        in_container,
+    ]
 
 
-def _cgroup(here: str, docker: str) -> Fix:
-    return Fix(
-        title="raise the limit of the cgroup or container", commands=(here, docker), needs="root or container restart"
-    )
+def _cgroup(*commands: str) -> Fix:
+    return Fix(title="raise the limit of the cgroup or container", commands=commands, needs="root or container restart")
