@@ -26,7 +26,8 @@ examine_here()
 def variables(environ: Mapping[str, str], **changes: Any) -> list[Variable]:
     """Environment variables as the probe gives them."""
     return [
-        Variable(**({"source": "environment", "name": name, "value": value} | changes)) for name, value in environ.items()
+        Variable(**({"source": "environment", "name": name, "value": value} | changes))
+        for name, value in environ.items()
     ]
 
 
@@ -123,7 +124,9 @@ def examined_below(
     done = subprocess.run(
         [*wrap, "bash", "-c", lines], env={**CLEAN, **(environ or {})}, capture_output=True, text=True, timeout=60
     )
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("examined: ")] or [done.stdout + done.stderr]
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("examined: ")] or [
+        done.stdout + done.stderr
+    ]
     result: dict[str, Any] = json.loads(line.removeprefix("examined: "))
     assert result["crashed"] == []
     return result

@@ -38,8 +38,9 @@ def is_examined(name: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in EXAMINED_VARIABLES)
 
 
-def without_credentials(name: str, value: str) -> str:
-    """The value with passwords of URLs, and values that are secrets themselves, replaced."""
+def presentable(name: str, value: str) -> str:
+    """The value without passwords in URLs or secrets, and with bytes that are no UTF-8 replaced."""
+    value = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if SECRET.search(name):
         return "<redacted>"
     return re.sub(r"//[^/@\s]*@", "//<redacted>@", value) if "proxy" in name.lower() else value
@@ -56,7 +57,7 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
             subject=about,
             source="set by the process itself" if set_here else "environment",
             name=name,
-            value=without_credentials(name, value),
+            value=presentable(name, value),
             inherited=not set_here,
         )
     yield from _from_conf_files(host, facts, about)
