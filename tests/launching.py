@@ -81,8 +81,7 @@ def examine_here() -> None:
     from ddp_doctor.host import Host
     from ddp_doctor.judge import judge
     from ddp_doctor.model import Absent
-    from ddp_doctor.probes import extension_locks, limits, process_tree, shm
-    from ddp_doctor.probes import variables as variables_probe
+    from ddp_doctor.probes import extension_locks, limits, process_tree, shm, variables as variables_probe
 
     host = Host(20.0)
     raw = Facts()

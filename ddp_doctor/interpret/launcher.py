@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from ddp_doctor.facts.launch import Ancestor, Launcher, LauncherName, Variable
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts, Subject
 
 MARKS: Mapping[LauncherName, tuple[str, ...]] = {
@@ -264,3 +265,13 @@ def _in_pod_shell(variables: Mapping[str, Variable], ancestors: Sequence[Ancesto
         return False
     top = max(ancestors, key=lambda ancestor: ancestor.depth)
     return top.contained and top.pid != 1 and "RANK" in (top.variables or ())
+
+
+INTERPRETER = Interpreter(
+    reads=(
+        Variable,
+        Ancestor,
+    ),
+    gives=(Launcher,),
+    interpret=interpret,
+)

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 
 from ddp_doctor.facts.launch import Ancestor, Launcher, Leftover, Variable
-from ddp_doctor.interpret import launcher as launcher_interpreter
+from ddp_doctor.interpret import Interpreter, launcher as launcher_interpreter
 from ddp_doctor.interpret.launcher import given_from_outside, is_set, number
 from ddp_doctor.model import Fact, Facts
 
@@ -116,3 +116,13 @@ def _is_stray(name: str, least: int, mine: Mapping[str, Variable], ancestors: Se
 
 def _matching(mine: Mapping[str, Variable], patterns: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in mine if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns))
+
+
+INTERPRETER = Interpreter(
+    reads=(
+        Variable,
+        Ancestor,
+    ),
+    gives=(Leftover,),
+    interpret=interpret,
+)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from ddp_doctor.facts.launch import Setting, Variable
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
 
 Effect = Literal["breaks", "ends", "risks", "misread", "ignored", "interest"]
@@ -165,3 +166,6 @@ def _of_pairs(facts: Facts) -> list[Setting]:
                 )
                 settings.append(_setting(first, "interest", meaning))
     return settings
+
+
+INTERPRETER = Interpreter(reads=(Variable,), gives=(Setting,), interpret=interpret)

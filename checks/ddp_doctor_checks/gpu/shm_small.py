@@ -23,6 +23,10 @@ class ShmSmall(Check):
     id, name = "DDP405", "shm-small"
     title = "/dev/shm is too small"
     needs = (ShmSpace,)
+    also_reads = (
+        Launcher,
+        Variable,
+    )
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE, Stage.TRAINING})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ class NoLauncherEnv(Check):
     id, name = "DDP102", "no-launcher-env"
     title = "Rank variables are malformed, impossible or incomplete"
     needs = (Variable,)
+    also_reads = (Launcher,)
     acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

@@ -35,6 +35,10 @@ class RankConfigMismatch(Check):
     id, name = "DDP118", "rank-config-mismatch"
     title = "Settings of a rank contradict each other or are not what they seem"
     needs = (Variable,)
+    also_reads = (
+        Launcher,
+        Setting,
+    )
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

@@ -16,6 +16,10 @@ class SchedulerEnv(Check):
     id, name = "DDP110", "scheduler-env"
     title = "Launch variables and the real launcher disagree"
     needs = (Variable, Ancestor)
+    also_reads = (
+        Launcher,
+        Leftover,
+    )
     acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

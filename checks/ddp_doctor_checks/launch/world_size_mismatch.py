@@ -20,6 +20,7 @@ class WorldSizeMismatch(Check):
     id, name = "DDP117", "world-size-mismatch"
     title = "WORLD_SIZE differs from the number of ranks started"
     needs = (Variable,)
+    also_reads = (Launcher,)
     acts_at = INIT
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

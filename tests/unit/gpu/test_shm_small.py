@@ -30,7 +30,9 @@ def shm(**changes: Any) -> ShmSpace:
     ],
 )
 def test_hit_on_any_machine(space: ShmSpace) -> None:
-    (finding,) = run_check(ShmSmall, space).findings
+    judged = run_check(ShmSmall, space)
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.severity is Severity.WARNING and finding.confidence is Confidence.CERTAIN
 
 

@@ -13,7 +13,9 @@ from ddp_doctor.model import Absent, Confidence, Severity
 
 @pytest.mark.parametrize("value", ["x", "", "1.5", "-1", "0x1", "1e3", "\udce9"])
 def test_hit_rank_that_int_does_not_read(value: str) -> None:
-    (finding,) = run_check(NoLauncherEnv, *variables({"RANK": value, "WORLD_SIZE": "2"})).findings
+    judged = run_check(NoLauncherEnv, *variables({"RANK": value, "WORLD_SIZE": "2"}))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.severity is Severity.ERROR and finding.confidence is Confidence.CERTAIN
     assert finding.evidence[0].value == f"RANK={value}"
     assert finding.fixes[0].commands == ("unset RANK WORLD_SIZE",)

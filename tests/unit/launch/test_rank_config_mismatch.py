@@ -20,7 +20,9 @@ def conf(name: str, value: str, in_effect: bool = True) -> Variable:
 
 
 def test_hit_one_rank_exported_for_all_tasks() -> None:
-    (finding,) = run_check(RankConfigMismatch, *meant(*variables(STEP | {"RANK": "0"}), *TASK)).findings
+    judged = run_check(RankConfigMismatch, *meant(*variables(STEP | {"RANK": "0"}), *TASK))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.summary == "RANK=0, but slurm started this process as SLURM_PROCID=2"
     assert finding.fixes[0].commands == ('export RANK="$SLURM_PROCID"',)
 

@@ -21,7 +21,9 @@ from ddp_doctor.model import Absent, Severity
     ],
 )
 def test_hit(environ: dict[str, str], summary: str) -> None:
-    (finding,) = run_check(UnevenNodes, *variables(environ)).findings
+    judged = run_check(UnevenNodes, *variables(environ))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.summary == summary and finding.severity is Severity.NOTE
 
 

@@ -25,7 +25,9 @@ C10D = {"PET_NNODES": "2", "PET_RDZV_BACKEND": "c10d"}
     ],
 )  # fmt: skip
 def test_hit(environ: dict[str, str], severity: Severity, fix: str) -> None:
-    (finding,) = run_check(ElasticState, *variables(environ)).findings
+    judged = run_check(ElasticState, *variables(environ))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.severity is severity and finding.fixes[0].commands == (fix,)
 
 

@@ -28,7 +28,9 @@ ENOUGH = Memory(source="/proc/meminfo", available=1 << 33, total=1 << 34)
     ],
 )
 def test_hit(limit: Limit, severity: Severity, fix: str) -> None:
-    (finding,) = run_check(HostLimits, limit, ENOUGH).findings
+    judged = run_check(HostLimits, limit, ENOUGH)
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.severity is severity and finding.fixes[0].commands[0] == fix
 
 

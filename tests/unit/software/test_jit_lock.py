@@ -20,7 +20,9 @@ def cache(minutes: float, holder: int | None = None, **changes: Any) -> Extensio
 
 
 def test_hit() -> None:
-    (finding,) = run_check(JitLock, cache(90)).findings
+    judged = run_check(JitLock, cache(90))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
     assert finding.fixes[0].commands == (f"rm {ROOT}/py311_cu121/fused_adam/lock",)
     assert finding.confidence is Confidence.LIKELY
 
