@@ -242,7 +242,12 @@ def _alive(
     if any(not variables[found].inherited for found in own):
         # torch's elastic launcher sets its variables in the child it forked; anything else may be the program itself
         return True if name == "torchrun" else None
-    return None if given_from_outside(own, ancestors) else False
+    if not given_from_outside(own, ancestors):
+        return False
+    # a container that a task of srun or mpirun is, as opposed to a shell that somebody opened in one
+    top = max(ancestors, key=lambda ancestor: ancestor.depth)
+    is_the_task = name in ("slurm", "mpi") and top.pid == 1 and set(own) <= set(top.variables or ())
+    return True if is_the_task else None
 
 
 def _in_allocation(name: LauncherName, variables: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> bool:

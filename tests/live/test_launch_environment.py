@@ -119,6 +119,27 @@ def test_shm_of_1_mib_is_named_and_enlarged_as_printed() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0 or not os.path.exists("/dev/fuse"), reason="needs root and FUSE")
+def test_shm_that_does_not_answer_is_named_in_time() -> None:
+    script = (
+        "import namespaces\n"
+        "from ddp_doctor.host import Host\n"
+        "from ddp_doctor.model import Facts\n"
+        "from ddp_doctor.probes import shm\n"
+        "namespaces.unshare(namespaces.CLONE_NEWNS)\n"
+        "server = namespaces.mount_dead_fuse('/dev/shm')\n"
+        "host = Host(10.0, probe_seconds=0.5)\n"
+        "(absent,) = shm.take(host, Facts())\n"
+        "print(absent.status, absent.reason.startswith('/dev/shm: no answer in 0.5'), host.undead)\n"
+    )
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "live")))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=CLEAN | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == "timeout True {}\n", done.stderr
+
+
+@pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a file system")
 def test_files_of_ended_jobs_in_shm_are_named_and_removed_as_printed() -> None:
     fill = [

@@ -124,6 +124,11 @@ HEALTHY: dict[str, Setting] = {
     "srun of a container with its own processes": (
         variables(SLURM_STEP),
         tree("python train.py", "bash run.sh", contained=True, given=list(SLURM_STEP)),
+        ("slurm", 5, 8),
+    ),
+    "docker exec into such a container": (
+        variables(SLURM_STEP),
+        tree("ddp-doctor", "bash", top=77, contained=True, given=list(SLURM_STEP)),
         None,
     ),
     "mpirun rank": (
