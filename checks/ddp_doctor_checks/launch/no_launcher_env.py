@@ -51,7 +51,7 @@ class NoLauncherEnv(Check):
             yield from self._in_part(mine, {launcher.name for launcher in facts[Launcher]})
 
     def _in_part(self, mine: Mapping[str, Variable], launchers: set[str]) -> Iterator[Finding]:
-        if "RANK" in mine and "WORLD_SIZE" not in mine:
+        if "RANK" in mine and "WORLD_SIZE" not in mine and not _is_bad(mine["RANK"].value, 0):
             yield self.finding(
                 f"{mine['RANK'].text()} is set but WORLD_SIZE is not",
                 because="init_process_group() needs both and ends with a ValueError; torchrun or srun set all of them",

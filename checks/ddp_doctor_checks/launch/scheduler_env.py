@@ -37,9 +37,10 @@ class SchedulerEnv(Check):
 
     def _left_over(self, leftover: Leftover, mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> Finding:
         names = leftover.names
+        who = "launcher" if leftover.launcher == "lightning" else leftover.launcher
         shown = ", ".join(mine[name].text() for name in names[:3])
         return self.finding(
-            f"{shown} {'are' if len(names) > 1 else 'is'} left over: no {leftover.launcher} process started this one",
+            f"{shown} {'are' if len(names) > 1 else 'is'} left over: no {who} started this process",
             because=leftover.effect,
             evidence=[*(mine[name].evidence() for name in names), *_where_they_came_in(names[0], ancestors)],
             fixes=[

@@ -37,6 +37,10 @@ def test_hit_impossible_numbers(environ: dict[str, str], summary: str) -> None:
     assert [finding.summary for finding in run_check(NoLauncherEnv, *variables(environ)).findings] == [summary]
 
 
+def test_one_bad_value_is_one_finding() -> None:
+    assert len(run_check(NoLauncherEnv, *variables({"RANK": "x"})).findings) == 1
+
+
 def test_hit_rank_without_world_size_is_a_warning() -> None:
     (finding,) = run_check(NoLauncherEnv, *variables({"RANK": "0"})).findings
     assert finding.severity is Severity.WARNING
