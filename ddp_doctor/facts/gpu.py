@@ -218,7 +218,7 @@ class GpuNode(Fact, frozen=True, kw_only=True):
     """Whether this PID namespace is not the machine's, so that PIDs from the driver may be unknown here."""
     preloaded: tuple[str, ...] = ()
     """Libraries that LD_PRELOAD or /etc/ld.so.preload loads into every process."""
-    variables: dict[str, str] = {}
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
     """The variables of this environment that change which GPUs are seen or how they are shared."""
 
     @property
@@ -231,3 +231,41 @@ class GpuNode(Fact, frozen=True, kw_only=True):
         module = f"kernel module {self.module_version}" if self.module_version else "no NVIDIA kernel module"
         refused = [f"{node.path}: {node.error}" for node in self.nodes if node.error]
         return ", ".join((seen, module, f"{len(self.nodes)} device nodes", *refused))
+
+
+GapStep = Literal[
+    "device", "silent-driver", "driver", "nvml-library", "cuda-library", "nvml", "device-node", "cuda", "mask", "torch"
+]
+
+
+class GpuGap(Fact, frozen=True, kw_only=True):
+    """Where a node's GPUs drop out of view on the way from the bus to torch: the first step that no longer has them.
+
+    `meaning` says what happens there, `partial` that some GPUs remain, `on_purpose` that it is a usual setting for a
+    run on the CPU.
+    """
+
+    step: GapStep
+    meaning: str
+    partial: bool = False
+    on_purpose: bool = False
+
+    def text(self) -> str:
+        return f"{self.step}: {self.meaning}"
+
+
+class DriverClash(Fact, frozen=True, kw_only=True):
+    """Versions on the way from the kernel module to torch's CUDA that do not go together.
+
+    `between`: the kernel module and the driver's libraries, a driver too old for torch's CUDA, or a
+    forward-compatibility libcuda that this GPU or driver does not take.
+    """
+
+    between: Literal["module-library", "driver-torch", "compat-driver"]
+    meaning: str
+    because: str
+    measured: bool = True
+    """False where CUDA itself could not be asked and NVML's word stands for it."""
+
+    def text(self) -> str:
+        return self.meaning

@@ -115,5 +115,3 @@ def without_gpu(facts: Facts) -> str:
     ):
         return why_not_nvidia(facts) or "no NVIDIA GPU here"
     return why_not_nvidia(facts)
-
-

@@ -124,6 +124,4 @@ def cuda_version(number: int | None) -> str:
     return f"{number // 1000}.{number % 1000 // 10}" if number else ""
 
 
-PROBES = (
-    Probe(name="gpu-driver", gives=(DriverState, DriverGpu), take=take, risk="gpu", seconds=GPU_SECONDS),
-)
+PROBES = (Probe(name="gpu-driver", gives=(DriverState, DriverGpu), take=take, risk="gpu", seconds=GPU_SECONDS),)

@@ -58,9 +58,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
         )
     if answer.status != "ok":
         reason = f"{look}: {answer.reason}" if look else answer.reason
-        yield Absent(
-            kind=GpuNode.kind(), about=subject, status=answer.status, reason=reason, how_to_get=HOW_TO_GET
-        )
+        yield Absent(kind=GpuNode.kind(), about=subject, status=answer.status, reason=reason, how_to_get=HOW_TO_GET)
 
 
 def module_version(text: str) -> str:

@@ -67,7 +67,8 @@ def read_mask(text: str, *, count: int | None = None, uuids: Sequence[str] = ())
         name = entry if number is None else str(number)
         if number is not None and count is not None and number >= count:
             return ends("out-of-range", f"{where} is beyond the {count} devices here")
-        if number is None and uuids:
+        # MIG-GPU-<uuid>/<instance>/<instance> is the form before R470; it cannot be matched by UUID
+        if number is None and uuids and not entry.startswith("MIG-GPU-"):
             fitting = [uuid for uuid in uuids if uuid.startswith(entry)]
             if len(fitting) != 1:
                 return ends("unknown", f"{where} {'fits several devices' if fitting else 'is no device of this node'}")

@@ -14,7 +14,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import msgspec
 
