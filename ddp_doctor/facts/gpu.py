@@ -241,17 +241,19 @@ GapStep = Literal[
 class GpuGap(Fact, frozen=True, kw_only=True):
     """Where a node's GPUs drop out of view on the way from the bus to torch: the first step that no longer has them.
 
-    `meaning` says what happens there, `partial` that some GPUs remain, `on_purpose` that it is a usual setting for a
-    run on the CPU.
+    `meaning` says what happens there and `because` what that does to a job. `on_purpose` marks what a run on the CPU
+    usually has. `malformed` and `mended` are about a mask: its text is faulty, and what it could be instead.
     """
 
     step: GapStep
     meaning: str
-    partial: bool = False
+    because: str
     on_purpose: bool = False
+    malformed: bool = False
+    mended: str = ""
 
     def text(self) -> str:
-        return f"{self.step}: {self.meaning}"
+        return self.meaning
 
 
 class DriverClash(Fact, frozen=True, kw_only=True):

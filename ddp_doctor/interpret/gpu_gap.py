@@ -5,12 +5,28 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from ddp_doctor.facts.gpu import CUDA_ERROR_NO_DEVICE, GpuGap
+import msgspec
+
+from ddp_doctor.facts.gpu import CUDA_ERROR_NO_DEVICE, GapStep, GpuGap
 from ddp_doctor.facts.gpu_views import GpuViews, gpu_views
 from ddp_doctor.model import Fact, Facts, Subject
 from ddp_doctor.readers.cuda_mask import MaskReading, read_mask
 
 MASK = "CUDA_VISIBLE_DEVICES"
+
+BECAUSE: dict[GapStep, str] = {
+    "device": "NCCL has nothing to run on here; Gloo works, and a CUDA build of torch does no harm",
+    "silent-driver": "every rank asks the driver the same question when it first touches a GPU, and waits as long",
+    "driver": "a rank that touches a GPU fails at once, and the others wait for it",
+    "nvml-library": "NCCL loads NVML when it starts and gives up without it; ranks that have it wait for this one",
+    "cuda-library": "NVML and nvidia-smi count GPUs without CUDA; nothing can run on them, and torch's device_count(), "
+    "which asks NVML, may still say that they are there",
+    "nvml": "NCCL initialises NVML before anything else and gives up; ranks where it works wait for this one",
+    "device-node": "CUDA opens this file in each process and finds no device without it",
+    "cuda": "each process that uses a GPU begins with this call, so every rank here fails",
+    "mask": "CUDA reports no mistake in CUDA_VISIBLE_DEVICES: what it does not like is simply not visible",
+    "torch": "the driver side is fine, so torch itself or its libraries refuse",
+}
 SYNTAX = ("empty", "negative", "unreadable", "mixed", "duplicate")
 
 
@@ -37,19 +53,20 @@ def _gaps(seen: GpuViews) -> Iterator[GpuGap]:
     """What is missing, in the order of the steps; a malformed mask comes first because it is so on any machine."""
     node, driver, cuda = seen.node, seen.driver, seen.cuda
 
-    def gap(step: str, meaning: str, *, partial: bool = False, on_purpose: bool = False) -> GpuGap:
+    def gap(step: GapStep, meaning: str, *, on_purpose: bool = False) -> GpuGap:
         return GpuGap(
             subject=Subject(host=seen.host),
             source="the views of this node side by side",
-            step=step,  # type: ignore[arg-type]
+            step=step,
             meaning=meaning,
-            partial=partial,
+            because=BECAUSE[step],
             on_purpose=on_purpose,
         )
 
     mask = mask_of(seen)
     if mask is not None and mask.fault and (mask.fault in SYNTAX or _confirmed(seen, mask)):
-        yield gap("mask", mask.meaning, partial=bool(mask.seen))
+        mended = mask.mended if mask.fault in ("empty", "duplicate") else ",".join(mask.seen)
+        yield msgspec.structs.replace(gap("mask", _about_mask(seen, mask)), malformed=True, mended=mended)
     if driver is not None and driver.unanswered and not seen.gpus:
         yield gap("silent-driver", f"{driver.unanswered} gave no answer in {driver.seconds:.0f} s")
     if cuda is not None and cuda.unanswered:
@@ -75,10 +92,15 @@ def _gaps(seen: GpuViews) -> Iterator[GpuGap]:
     if whole.code and not (cuda.mask is not None and whole.masked):
         yield gap("cuda", f"cuInit returns {whole.result} ({whole.code})")
     if mask is not None and mask.hides_all:
-        written = seen.node.variables[MASK] if seen.node else ""
-        yield gap("mask", mask.meaning, on_purpose=written.strip().lower() != "nodevfiles")
+        # Slurm writes this for a step that asked for no GPU; the other ways to hide them are people's own
+        yield gap("mask", _about_mask(seen, mask), on_purpose="NoDevFiles" not in mask.entries)
     if cuda.works and cuda.count and seen.torch is not None and seen.torch.built and not seen.torch.available:
         yield gap("torch", f"CUDA sees {cuda.count} devices, torch does not: {seen.torch.error or 'no reason given'}")
+
+
+def _about_mask(seen: GpuViews, mask: MaskReading) -> str:
+    written = seen.node.variables[MASK] if seen.node else ""
+    return f"CUDA_VISIBLE_DEVICES={written}: {mask.meaning}"
 
 
 def _confirmed(seen: GpuViews, mask: MaskReading) -> bool:

@@ -7,22 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverState, GpuGap, GpuNode
 from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchCuda, TorchInstall, TorchRuntime
-from ddp_doctor.interpret.gpu_gap import mask_of
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
-
-BECAUSE = {
-    "device": "NCCL has nothing to run on here; Gloo works, and a CUDA build of torch does no harm",
-    "silent-driver": "every rank asks the driver the same question when it first touches a GPU, and waits as long",
-    "driver": "a rank that touches a GPU fails at once, and the others wait for it",
-    "nvml-library": "NCCL loads NVML when it starts and gives up without it; ranks that have it wait for this one",
-    "cuda-library": "NVML and nvidia-smi count GPUs without CUDA; nothing can run on them, and torch's device_count(), "
-    "which asks NVML, may still say that they are there",
-    "nvml": "NCCL initialises NVML before anything else and gives up; ranks where it works wait for this one",
-    "device-node": "CUDA opens this file in each process and finds no device without it",
-    "cuda": "each process that uses a GPU begins with this call, so every rank here fails",
-    "mask": "CUDA reports no mistake in CUDA_VISIBLE_DEVICES: what it does not like is simply not visible",
-    "torch": "the driver side is fine, so torch itself or its libraries refuse",
-}
 
 
 class GpuNotVisible(Check):
@@ -36,21 +21,19 @@ class GpuNotVisible(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for seen in gpu_views(facts):
             gap = next((gap for gap in facts[GpuGap] if gap.subject.host == seen.host), None)
-            if gap is not None and not _told_elsewhere(seen, gap) and (_wants_gpus(seen) or _malformed(seen, gap)):
+            if gap is not None and not _told_elsewhere(seen, gap) and (_wants_gpus(seen) or gap.malformed):
                 yield self._found(seen, gap)
 
     def _found(self, seen: GpuViews, gap: GpuGap) -> Finding:
         severity = Severity.ERROR
         if gap.on_purpose:
             severity = Severity.NOTE
-        elif (gap.step == "mask" and not gap.partial and not _malformed(seen, gap)) or seen.build is None:
+        elif (gap.step == "mask" and not gap.malformed) or seen.build is None:
             severity = Severity.WARNING
         inferred = gap.step in ("silent-driver", "torch") or severity is Severity.WARNING
-        written = seen.node.variables.get("CUDA_VISIBLE_DEVICES") if seen.node and gap.step == "mask" else None
-        summary = gap.meaning if written is None else f"CUDA_VISIBLE_DEVICES={written}: {gap.meaning}"
         return self.finding(
-            summary,
-            because=BECAUSE[gap.step],
+            gap.meaning,
+            because=gap.because,
             evidence=seen.evidence(seen.node, seen.driver, seen.cuda, seen.torch),
             fixes=_fixes(seen, gap),
             severity=severity,
@@ -60,11 +43,6 @@ class GpuNotVisible(Check):
 
 def _wants_gpus(seen: GpuViews) -> bool:
     return bool(seen.torch_cuda) or (seen.build is None and bool(seen.node and seen.node.has_gpu))
-
-
-def _malformed(seen: GpuViews, gap: GpuGap) -> bool:
-    mask = mask_of(seen)
-    return gap.step == "mask" and mask is not None and bool(mask.fault)
 
 
 def _told_elsewhere(seen: GpuViews, gap: GpuGap) -> bool:
@@ -80,18 +58,13 @@ def _told_elsewhere(seen: GpuViews, gap: GpuGap) -> bool:
 
 def _fixes(seen: GpuViews, gap: GpuGap) -> list[Fix]:
     container = bool(seen.node and seen.node.container)
+    if gap.step == "mask" and not gap.malformed and not gap.on_purpose:
+        return [
+            Fix(title="ask Slurm for GPUs", commands=("srun --gres=gpu:1 nvidia-smi -L",), needs="a new allocation")
+        ]
     if gap.step == "mask":
-        mask = mask_of(seen)
-        keep = (
-            (mask.mended if mask.fault in ("empty", "duplicate", "mixed", "unreadable") else ",".join(mask.seen))
-            if mask
-            else ""
-        )
-        repair = f"export CUDA_VISIBLE_DEVICES={keep}" if keep else "unset CUDA_VISIBLE_DEVICES"
-        fixes = [Fix(title="name each GPU of this node once, or none at all", commands=(repair,))]
-        if not gap.on_purpose and mask is not None and mask.hides_all:
-            fixes = [Fix(title="ask Slurm for GPUs", commands=("srun --gres=gpu:1 nvidia-smi -L",))]
-        return fixes
+        repair = f"export CUDA_VISIBLE_DEVICES={gap.mended}" if gap.mended else "unset CUDA_VISIBLE_DEVICES"
+        return [Fix(title="name each GPU of this node once, or none at all", commands=(repair,))]
     if gap.step == "device":
         return [Fix(title="use Gloo here", commands=('dist.init_process_group("gloo")',), needs="code change")]
     if gap.step == "silent-driver":

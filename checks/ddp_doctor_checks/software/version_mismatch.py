@@ -55,7 +55,7 @@ def driver_fixes(seen: GpuViews, clash: DriverClash) -> list[Fix]:
             Fix(
                 title="load the new kernel module with no process on a GPU; a reboot does the same",
                 commands=(
-                    "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia && nvidia-smi -L",
+                    "sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia && nvidia-smi -L",
                 ),
                 needs="root, idle GPUs",
             )
@@ -75,12 +75,13 @@ def driver_fixes(seen: GpuViews, clash: DriverClash) -> list[Fix]:
             needs="root, reboot",
         )
     ]
+    python = seen.build.python if isinstance(seen.build, TorchInstall) else "python"
     if tag:
         fixes.append(
             Fix(
                 title=f"or a torch built with the CUDA {runs.split('.')[0]} that this driver runs",
                 commands=(
-                    f"python -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{tag}",
+                    f"{python} -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{tag}",
                 ),
                 needs="a change of the environment",
             )

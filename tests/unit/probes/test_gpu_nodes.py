@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from ddp_doctor.interpret import interpret
 from ddp_doctor.judge import judge
 from ddp_doctor.model import Fact, Facts, Finding, Severity, Subject
 from ddp_doctor.packs import load_pack
-from ddp_doctor.probes import gpu_cuda, gpu_driver, gpu_node
+from ddp_doctor.probes import gpu_cuda, gpu_driver, gpu_node, nvidia_smi
 
 pytestmark = pytest.mark.skipif(
     not have_compiler(), reason="the fake driver libraries are built with gcc, which is missing"
@@ -146,3 +147,35 @@ def test_a_machine_without_a_driver_is_seen_as_such(tmp_path: Path) -> None:
     assert [run.status for run in collected.runs] == ["ok"] * len(collected.runs)
     assert not collected.facts[DriverState][0].library
     assert not collected.facts[CudaView][0].library
+
+
+def test_nvidia_smi_is_asked_only_where_nvml_cannot_be_loaded(tmp_path: Path) -> None:
+    program = make(tmp_path / "bin") / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho '0, GPU-1, L4, 0:1, 23034, 22000, 1034'\n")
+    program.chmod(0o755)
+
+    def gpus(name: str) -> list[str]:
+        setup = set_up(read_node(name), make(tmp_path / name))
+        host = Host(20.0, environ=setup.environ | {"PATH": f"{program.parent}:/usr/bin:/bin"}, root=str(setup.root))
+        return [gpu.source for gpu in collect(host, (*PROBES, *nvidia_smi.PROBES), Facts()).facts[DriverGpu]]
+
+    assert gpus("no_utility") == ["nvidia-smi"]
+    assert "nvidia-smi" not in gpus("h100x8")
+    assert gpus("no_gpu") == []
+    assert (tmp_path / "asked").read_text() == "asked\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mask_empty_entry", "mask_duplicate", "mask_out_of_range", "mask_unknown_uuid", "mask_hides_all", "mixed_order"],
+)
+def test_the_printed_fix_takes_the_finding_away(name: str, tmp_path: Path) -> None:
+    node = read_node(name)
+    (broken,) = findings(examine(node, set_up(node, make(tmp_path / "broken"))).facts)
+    for number, fix in enumerate(broken.fixes):
+        script = "\n".join((*fix.commands, "env -0"))
+        shell = subprocess.run(["sh", "-ec", script], env=node.environ, capture_output=True, check=True, text=True)
+        variables = dict(line.split("=", 1) for line in shell.stdout.split("\0") if line)
+        environ = {key: variables[key] for key in variables if key.startswith("CUDA_")}
+        mended = msgspec.structs.replace(node, environ=environ)
+        assert findings(examine(mended, set_up(mended, make(tmp_path / f"fix{number}"))).facts) == []
