@@ -9,7 +9,7 @@ from checking import run_check
 from ddp_doctor.facts.gpu import CudaDevice, CudaView, DeviceNode, DriverGpu, DriverState, GpuNode, PciGpu
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.facts.software import TorchCuda, TorchInstall
-from ddp_doctor.interpret import interpret
+from ddp_doctor.interpret import interpret, interpreters
 from ddp_doctor.judge import Judgement
 from ddp_doctor.model import Absent, Check, Fact, Facts
 
@@ -80,7 +80,9 @@ def healthy() -> list[Fact]:
 def judge_gpus(check: type[Check], *changed: Fact | Absent) -> Judgement:
     """Judge a healthy node in which these facts and absences stand for all of their kinds."""
     kinds = {item.kind() if isinstance(item, Fact) else item.kind for item in changed}
-    facts = [fact for fact in healthy() if fact.kind() not in kinds] + [
-        item for item in changed if isinstance(item, Fact)
-    ]
-    return run_check(check, *facts, *interpret(Facts(facts)), *(item for item in changed if isinstance(item, Absent)))
+    facts = Facts(
+        [fact for fact in healthy() if fact.kind() not in kinds] + [item for item in changed if isinstance(item, Fact)],
+        [item for item in changed if isinstance(item, Absent)],
+    )
+    meant = interpret(facts, interpreters())
+    return run_check(check, *meant, *meant.absents)

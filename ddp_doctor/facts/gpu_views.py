@@ -14,6 +14,11 @@ from ddp_doctor.model import Evidence, Fact, Facts
 
 ROCM = "this torch is a ROCm build"
 
+SEEN: tuple[type[Fact], ...] = (GpuNode, DriverState, DriverGpu, CudaView, TorchInstall)
+"""What is behind a GpuViews without asking torch or a launcher."""
+READS: tuple[type[Fact], ...] = (*SEEN, TorchCuda, TorchRuntime, Launcher, TrialRank)
+"""Every kind that a GpuViews shows."""
+
 F = TypeVar("F", bound=Fact)
 
 

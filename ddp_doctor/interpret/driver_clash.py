@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ddp_doctor.facts.gpu import DriverClash
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts, Subject
 
 NVML_VERSION_MISMATCH = 18
@@ -13,7 +14,7 @@ OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The Linux driver from which every minor release of a CUDA major runs (minor-version compatibility, CUDA >= 11)."""
 
 
-def interpret(facts: Facts) -> list[Fact]:
+def clashes(facts: Facts) -> list[Fact]:
     """At most one DriverClash per node."""
     clashes = (_clash(seen) for seen in gpu_views(facts))
     return [clash for clash in clashes if clash is not None]
@@ -65,3 +66,6 @@ def _too_old(seen: GpuViews, subject: Subject) -> DriverClash | None:
         because="torch says that the driver is too old and sees no GPU; within one CUDA major any minor would do",
         measured=asked,
     )
+
+
+INTERPRETER = Interpreter(reads=READS, gives=(DriverClash,), interpret=clashes)

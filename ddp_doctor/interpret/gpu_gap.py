@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import msgspec
 
 from ddp_doctor.facts.gpu import CUDA_ERROR_NO_DEVICE, GapStep, GpuGap
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts, Subject
 from ddp_doctor.readers.cuda_mask import MaskReading, read_mask
 
@@ -30,7 +31,7 @@ BECAUSE: dict[GapStep, str] = {
 SYNTAX = ("empty", "negative", "unreadable", "mixed", "duplicate")
 
 
-def interpret(facts: Facts) -> list[Fact]:
+def gaps(facts: Facts) -> list[Fact]:
     """At most one GpuGap per node; none where all views agree, or where they cannot be compared."""
     return [gap for seen in gpu_views(facts) for gap in list(_gaps(seen))[:1]]
 
@@ -129,3 +130,6 @@ def _device_node(seen: GpuViews) -> Iterator[str]:
             yield f"{path} does not exist"
     if not any(path.removeprefix("/dev/nvidia").isdigit() for path in there):
         yield "there is no /dev/nvidia0 or other GPU device"
+
+
+INTERPRETER = Interpreter(reads=READS, gives=(GpuGap,), interpret=gaps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import GpuNode
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 KNOWN = ("libvgpu.so", "libcuda-control.so", "libcontroller.so", "libgemhook.so", "libcuda_hook", "libvcuda")
@@ -16,6 +16,7 @@ class CudaInterposer(Check):
     id, name = "DDP411", "cuda-interposer"
     title = "A preloaded GPU-sharing library"
     needs = (GpuNode,)
+    also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
 
 SYSTEM_NOT_READY = 802
@@ -15,6 +15,7 @@ class FabricManager(Check):
     id, name = "DDP406", "fabric-manager"
     title = "NVSwitch fabric not initialised"
     needs = (DriverGpu, CudaView, GpuNode)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

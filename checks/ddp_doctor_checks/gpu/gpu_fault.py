@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 
@@ -13,6 +13,7 @@ class GpuFault(Check):
     id, name = "DDP407", "gpu-fault"
     title = "A GPU with a hardware fault"
     needs = (DriverState, DriverGpu)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverState, GpuNode
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
@@ -16,6 +16,7 @@ class GpuIsolation(Check):
     id, name = "DDP404", "gpu-isolation"
     title = "Ranks that are shown one GPU each"
     needs = (DriverState, GpuNode, Launcher)
+    also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

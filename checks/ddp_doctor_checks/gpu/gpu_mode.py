@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 SLOW_SECONDS = 2.0
@@ -15,6 +15,7 @@ class GpuMode(Check):
     id, name = "DDP408", "gpu-mode"
     title = "Compute mode, MIG, MPS and persistence mode"
     needs = (DriverGpu, CudaView, GpuNode)
+    also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

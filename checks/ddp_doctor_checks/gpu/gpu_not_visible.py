@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverState, GpuGap, GpuNode
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, why_not_nvidia
-from ddp_doctor.facts.software import TorchCuda, TorchInstall, TorchRuntime
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
+from ddp_doctor.facts.software import TorchInstall
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 
 class GpuNotVisible(Check):
     id, name = "DDP413", "gpu-not-visible"
     title = "GPUs that CUDA or torch does not see"
-    needs = (GpuNode, DriverState, CudaView, (TorchCuda, TorchInstall, TorchRuntime))
+    needs = (GpuNode, DriverState, CudaView, TorchInstall)
+    also_reads = (*READS, GpuGap)
 
     def not_applicable(self, facts: Facts) -> str:
         return why_not_nvidia(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 CONTEXT_MIB = 500
@@ -17,6 +17,7 @@ class GpuOomInit(Check):
     id, name = "DDP409", "gpu-oom-init"
     title = "No GPU memory left for a rank to start"
     needs = (DriverGpu, CudaView)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

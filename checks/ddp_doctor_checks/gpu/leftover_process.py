@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode, GpuProcess
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 DEAD = ("", "Z", "X")
@@ -16,6 +16,7 @@ class LeftoverProcess(Check):
     id, name = "DDP410", "leftover-process"
     title = "A leftover process holds a GPU"
     needs = (DriverGpu, GpuNode)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

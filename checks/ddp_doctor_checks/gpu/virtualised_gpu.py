@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
 
 REFUSED = "operation not supported"
@@ -15,6 +15,7 @@ class VirtualisedGpu(Check):
     id, name = "DDP403", "virtualised-gpu"
     title = "Virtual GPUs: vGPU and WSL2"
     needs = (DriverGpu, GpuNode)
+    also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView
-from ddp_doctor.facts.gpu_views import without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, without_gpu
 from ddp_doctor.model import Check, Facts, Finding, Fix
 
 
@@ -13,6 +13,7 @@ class DuplicateGpu(Check):
     id, name = "DDP106", "duplicate-gpu"
     title = "Two ranks on one GPU"
     needs = (CudaView,)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         if len({view.subject.rank for view in facts[CudaView] if view.subject.rank is not None}) < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
@@ -15,6 +15,7 @@ class NprocGtGpus(Check):
     id, name = "DDP105", "nproc-gt-gpus"
     title = "More ranks than GPUs on a node"
     needs = (CudaView, (Launcher, TrialRank))
+    also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
-from ddp_doctor.facts.gpu_views import gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
 from ddp_doctor.readers.cuda_mask import read_mask
 
@@ -14,6 +14,7 @@ class WrongDefaultDevice(Check):
     id, name = "DDP108", "wrong-default-device"
     title = "A device number that means another GPU"
     needs = (CudaView, DriverGpu)
+    also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
-from ddp_doctor.facts.gpu_views import GpuViews, gpu_views, why_not_nvidia
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
 
@@ -14,6 +14,7 @@ class VersionMismatch(Check):
     id, name = "DDP501", "version-mismatch"
     title = "Versions that do not belong together"
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
+    also_reads = (*READS, DriverClash)
 
     def not_applicable(self, facts: Facts) -> str:
         return why_not_nvidia(facts)

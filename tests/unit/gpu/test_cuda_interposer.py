@@ -10,6 +10,7 @@ LIBRARY = "/usr/local/vgpu/libvgpu.so"
 
 def test_a_sharing_library_under_several_gpus_is_a_warning_and_under_one_a_note() -> None:
     several = judge_gpus(CudaInterposer, node(preloaded=(LIBRARY,), variables={"CUDA_DEVICE_MEMORY_LIMIT_0": "10g"}))
+    assert several.outcome.status == "hit"
     assert several.findings[0].severity is Severity.WARNING
     assert "CUDA_DEVICE_MEMORY_LIMIT_0=10g" in several.findings[0].evidence[0].value
     assert judge_gpus(CudaInterposer, node(preloaded=(LIBRARY,)), cuda(0)).findings[0].severity is Severity.NOTE

@@ -8,6 +8,7 @@ from ddp_doctor.model import Absent, Confidence
 
 def test_cuda_that_answers_802_is_certain() -> None:
     judged = judge_gpus(FabricManager, cuda(code=802, result="CUDA_ERROR_SYSTEM_NOT_READY", count=None))
+    assert judged.outcome.status == "hit"
     assert judged.findings[0].confidence is Confidence.CERTAIN
     assert "802" in judged.findings[0].summary
 

@@ -12,6 +12,7 @@ MASKED = cuda(0, mask="0")
 
 def test_a_lost_gpu_is_an_error_whatever_the_mask() -> None:
     judged = judge_gpus(GpuFault, gpu(0), gpu(1, uuid="", name="", errors=(LOST,)), MASKED)
+    assert judged.outcome.status == "hit"
     assert judged.findings[0].summary == "GPU 1 does not answer: GPU is lost"
     assert judged.findings[0].severity is Severity.ERROR
 

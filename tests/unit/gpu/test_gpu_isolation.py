@@ -10,7 +10,9 @@ SHOWN_ONE = state(gpus=1)
 
 def test_two_ranks_and_one_of_two_gpus_shown() -> None:
     bound = node(variables={"SLURM_GPUS_PER_TASK": "1"})
-    found = judge_gpus(GpuIsolation, SHOWN_ONE, cuda(0), launcher(2), bound).findings[0]
+    judged = judge_gpus(GpuIsolation, SHOWN_ONE, cuda(0), launcher(2), bound)
+    assert judged.outcome.status == "hit"
+    found = judged.findings[0]
     assert found.severity is Severity.NOTE
     assert any("SLURM_GPUS_PER_TASK=1" in item.value for item in found.evidence)
 

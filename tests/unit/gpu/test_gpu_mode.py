@@ -25,7 +25,9 @@ def test_a_display_on_an_exclusive_gpu_is_not_in_the_way() -> None:
 
 
 def test_prohibited_is_an_error() -> None:
-    assert judge_gpus(GpuMode, gpu(0, compute_mode="prohibited")).findings[0].severity is Severity.ERROR
+    judged = judge_gpus(GpuMode, gpu(0, compute_mode="prohibited"))
+    assert judged.outcome.status == "hit"
+    assert judged.findings[0].severity is Severity.ERROR
 
 
 def test_mig_stops_several_ranks_and_not_one() -> None:

@@ -7,14 +7,16 @@ from ddp_doctor_checks.gpu.gpu_not_visible import GpuNotVisible
 from gpu_facts import cuda, gpu, judge_gpus, node, state, torch, torch_cuda
 
 from ddp_doctor.facts.gpu import CudaView, DeviceNode
+from ddp_doctor.judge import Judgement
 from ddp_doctor.model import Absent, Confidence, Finding, Severity
 
 NO_CUDA = {"library": False, "code": None, "result": "libcuda.so.1: cannot open", "count": None}
 NO_NVML = {"library": False, "code": None, "status": "libnvidia-ml.so.1: cannot open"}
 
 
-def only(judgement: object) -> Finding:
-    (finding,) = judgement.findings  # type: ignore[attr-defined]
+def only(judged: Judgement) -> Finding:
+    assert judged.outcome.status == "hit"
+    (finding,) = judged.findings
     return finding
 
 

@@ -10,7 +10,9 @@ HOLDER = GpuProcess(pid=77, state="S", command="python", mib=81000)
 
 
 def test_a_full_gpu_is_an_error_with_the_pid() -> None:
-    found = judge_gpus(GpuOomInit, gpu(0, memory_free=200, memory_used=81720, processes=(HOLDER,))).findings[0]
+    judged = judge_gpus(GpuOomInit, gpu(0, memory_free=200, memory_used=81720, processes=(HOLDER,)))
+    assert judged.outcome.status == "hit"
+    found = judged.findings[0]
     assert found.severity is Severity.ERROR
     assert "PID 77 (python, state S) 81000 MiB" in found.summary
     assert found.fixes[0].commands == ("ps -o pid,ppid,user,lstart,cmd -p 77",)

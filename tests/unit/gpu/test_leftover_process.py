@@ -12,7 +12,9 @@ def held_by(**process: object) -> object:
 
 
 def test_a_process_that_is_gone_still_holds_memory() -> None:
-    found = judge_gpus(LeftoverProcess, held_by()).findings[0]  # type: ignore[arg-type]
+    judged = judge_gpus(LeftoverProcess, held_by())  # type: ignore[arg-type]
+    assert judged.outcome.status == "hit"
+    found = judged.findings[0]
     assert found.summary.startswith("PID 77 is gone, but still holds 4096 MiB of GPU 0")
     assert (found.severity, found.confidence) == (Severity.WARNING, Confidence.LIKELY)
 

@@ -10,7 +10,9 @@ from ddp_doctor.model import Absent, Severity
 def test_a_vgpu_is_a_note_and_an_error_where_torch_is_refused() -> None:
     virtual = gpu(0, name="GRID A100-10C", virtualization="vgpu")
     refused = torch_cuda(False, 1, "RuntimeError: CUDA error: operation not supported")
-    assert judge_gpus(VirtualisedGpu, virtual).findings[0].severity is Severity.NOTE
+    judged = judge_gpus(VirtualisedGpu, virtual)
+    assert judged.outcome.status == "hit"
+    assert judged.findings[0].severity is Severity.NOTE
     assert judge_gpus(VirtualisedGpu, virtual, refused).findings[0].severity is Severity.ERROR
 
 

@@ -14,6 +14,7 @@ def seen_by(rank: int, *devices: int, host: str = "node-a") -> CudaView:
 
 def test_two_ranks_with_the_same_single_gpu() -> None:
     judged = judge_gpus(DuplicateGpu, seen_by(0, 0), seen_by(1, 0))
+    assert judged.outcome.status == "hit"
     assert judged.findings[0].ranks == (0, 1)
 
 

@@ -9,7 +9,9 @@ SMALL, LARGE = gpu(0, name="GTX 1080"), gpu(1, name="RTX 4090")
 
 
 def test_a_number_that_nvidia_smi_counts_otherwise() -> None:
-    found = judge_gpus(WrongDefaultDevice, SMALL, LARGE, cuda(0, mask="1")).findings[0]
+    judged = judge_gpus(WrongDefaultDevice, SMALL, LARGE, cuda(0, mask="1"))
+    assert judged.outcome.status == "hit"
+    found = judged.findings[0]
     assert found.severity is Severity.WARNING
     assert found.summary == "CUDA_VISIBLE_DEVICES=1 gives GTX 1080; nvidia-smi's GPU 1 is RTX 4090"
 

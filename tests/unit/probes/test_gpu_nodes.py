@@ -16,7 +16,7 @@ from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.facts.software import TorchCuda, TorchInstall
 from ddp_doctor.host import Host
-from ddp_doctor.interpret import interpret
+from ddp_doctor.interpret import interpret, interpreters
 from ddp_doctor.judge import judge
 from ddp_doctor.model import Fact, Facts, Finding, Severity, Subject
 from ddp_doctor.packs import load_pack
@@ -60,7 +60,7 @@ def examine(node: Node, setup: Setup, seconds: float = 20.0) -> Collected:
 
 def findings(facts: Facts) -> list[Finding]:
     checks = [check() for check in load_pack("ddp_doctor_checks").checks if check.id in IDS]
-    meant = facts.plus(interpret(facts))
+    meant = interpret(facts, interpreters())
     judgements = judge(checks, meant)
     crashed = [judgement.outcome for judgement in judgements if judgement.outcome.status == "crashed"]
     assert not crashed

@@ -9,7 +9,9 @@ from ddp_doctor.model import Absent, Confidence
 
 def test_a_driver_of_an_older_major_is_too_old() -> None:
     old = (cuda(0, cuda_version="11.4"), state(driver_version="470.256.02", cuda_version="11.4"), torch_cuda(False, 2))
-    found = judge_gpus(VersionMismatch, *old).findings[0]
+    judged = judge_gpus(VersionMismatch, *old)
+    assert judged.outcome.status == "hit"
+    found = judged.findings[0]
     assert found.summary == (
         "the driver 470.256.02 runs CUDA 11.4, torch is built with CUDA 12.8, which wants 525.60.13 or newer"
     )
