@@ -75,7 +75,10 @@ class Host:
         environ: Mapping[str, str] | None = None,
         python: str | None = None,
         cwd: str | None = None,
+        root: str = "/",
     ) -> None:
+        """`root` is where /proc, /sys, /dev and /etc are looked up: another folder shows a described machine's."""
+        self.root = root
         self.deadline = Deadline(seconds)
         self.probe_seconds = probe_seconds
         self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)

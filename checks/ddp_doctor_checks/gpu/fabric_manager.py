@@ -1,0 +1,60 @@
+"""DDP406: the NVSwitch fabric is not up, so no process can use the GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+
+SYSTEM_NOT_READY = 802
+
+
+class FabricManager(Check):
+    id, name = "DDP406", "fabric-manager"
+    title = "NVSwitch fabric not initialised"
+    needs = (DriverGpu, CudaView, GpuNode)
+    also_reads = SEEN
+
+    def not_applicable(self, facts: Facts) -> str:
+        return without_gpu(facts)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for seen in gpu_views(facts):
+            refused = seen.cuda is not None and seen.cuda.code == SYSTEM_NOT_READY
+            waiting = [gpu for gpu in seen.gpus if gpu.fabric_state in ("not-started", "in-progress")]
+            failed = [gpu for gpu in seen.gpus if gpu.fabric_state == "completed" and gpu.fabric_status]
+            if not (refused or waiting or failed):
+                continue
+            states = [
+                gpu.evidence(f"{gpu.label}: fabric {gpu.fabric_state}, status {gpu.fabric_status}")
+                for gpu in (waiting + failed)[:2]
+            ]
+            manager = seen.node.fabric_manager if seen.node else ""
+            quoted = [seen.node.evidence(f"nvidia-fabricmanager is {manager}")] if seen.node and manager else []
+            if refused and seen.cuda:
+                summary = (
+                    "CUDA does not start: the NVSwitch fabric is not initialised (system not yet initialized, 802)"
+                )
+                quoted.append(seen.cuda.evidence())
+            else:
+                summary = f"{len(waiting + failed)} GPUs are not registered with the NVSwitch fabric"
+            version = seen.driver.driver_version if isinstance(seen.driver, DriverState) else ""
+            yield self.finding(
+                summary,
+                because="on NVSwitch machines the fabric manager must have set up the links before a GPU can be used; "
+                f"its version must be the driver's{f', {version}' if version else ''}",
+                evidence=[*quoted, *states],
+                fixes=[
+                    Fix(
+                        title="start the fabric manager of the driver's version, then look at the fabric state",
+                        commands=(
+                            "sudo systemctl restart nvidia-fabricmanager && systemctl status nvidia-fabricmanager",
+                            "nvidia-smi -q | grep -A3 -i fabric",
+                        ),
+                        needs="root",
+                    )
+                ],
+                confidence=Confidence.CERTAIN if refused else Confidence.LIKELY,
+            )

@@ -1,0 +1,49 @@
+"""DDP409: too little GPU memory is free for a CUDA context and NCCL's buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.gpu import CudaView, DriverGpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+
+CONTEXT_MIB = 500
+"""About what a CUDA context with NCCL's kernels takes before a tensor is allocated."""
+HEADROOM_MIB = 1024
+
+
+class GpuOomInit(Check):
+    id, name = "DDP409", "gpu-oom-init"
+    title = "No GPU memory left for a rank to start"
+    needs = (DriverGpu, CudaView)
+    also_reads = SEEN
+
+    def not_applicable(self, facts: Facts) -> str:
+        return without_gpu(facts)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for seen in gpu_views(facts):
+            for gpu in seen.visible:
+                free, used, total = gpu.memory_free, gpu.memory_used, gpu.memory_total
+                if free is None or used is None or total is None or free >= HEADROOM_MIB or 2 * used < total:
+                    continue
+                held = "; ".join(process.text() for process in gpu.processes)
+                pids = " ".join(str(process.pid) for process in gpu.processes)
+                yield self.finding(
+                    f"{gpu.label} has {free} of {total} MiB free; {held or 'NVML lists no process here'}",
+                    because=f"a CUDA context and NCCL's buffers take {CONTEXT_MIB} MiB or more before the first tensor; "
+                    "the rank on this GPU ends with `out of memory` and the others only see a closed connection",
+                    evidence=[gpu.evidence(f"{gpu.text()}; {held}")],
+                    fixes=[
+                        Fix(
+                            title="see whose they are; end them or leave this GPU out",
+                            commands=(f"ps -o pid,ppid,user,lstart,cmd -p {pids.replace(' ', ',')}",)
+                            if pids
+                            else ("sudo fuser -v /dev/nvidia*",),
+                            needs="the owner's consent",
+                        )
+                    ],
+                    severity=Severity.ERROR if free < CONTEXT_MIB else Severity.WARNING,
+                    confidence=Confidence.LIKELY,
+                )

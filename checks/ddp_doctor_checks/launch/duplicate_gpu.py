@@ -1,0 +1,43 @@
+"""DDP106: two ranks of one node have the same single GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.gpu import CudaView
+from ddp_doctor.facts.gpu_views import SEEN, without_gpu
+from ddp_doctor.model import Check, Facts, Finding, Fix
+
+
+class DuplicateGpu(Check):
+    id, name = "DDP106", "duplicate-gpu"
+    title = "Two ranks on one GPU"
+    needs = (CudaView,)
+    also_reads = SEEN
+
+    def not_applicable(self, facts: Facts) -> str:
+        if len({view.subject.rank for view in facts[CudaView] if view.subject.rank is not None}) < 2:
+            return "the views of two ranks are needed to compare them"
+        return without_gpu(facts)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        only: dict[tuple[str, str], dict[int, CudaView]] = {}
+        for view in facts[CudaView]:
+            if view.masked and view.subject.rank is not None and len(view.devices) == 1:
+                only.setdefault((view.subject.host, view.devices[0].uuid), {})[view.subject.rank] = view
+        for (_, uuid), views in only.items():
+            if not uuid or len(views) < 2:
+                continue
+            ranks = sorted(views)
+            yield self.finding(
+                f"ranks {', '.join(map(str, ranks))} each see one GPU, and it is the same: {views[ranks[0]].devices[0].name}",
+                because="NCCL refuses two ranks on one GPU (`Duplicate GPU detected`), and ranks elsewhere wait for them",
+                evidence=[views[rank].evidence(f"{views[rank].text()}: {uuid}") for rank in ranks],
+                fixes=[
+                    Fix(
+                        title="give every rank all GPUs and let it choose its own",
+                        commands=("unset CUDA_VISIBLE_DEVICES", 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'),
+                        needs="code change, job restart",
+                    )
+                ],
+            )

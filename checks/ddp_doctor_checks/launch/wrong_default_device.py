@@ -1,0 +1,44 @@
+"""DDP108: the GPU behind a device number is not the one meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.gpu import CudaView, DriverGpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
+from ddp_doctor.readers.cuda_mask import read_mask
+
+
+class WrongDefaultDevice(Check):
+    id, name = "DDP108", "wrong-default-device"
+    title = "A device number that means another GPU"
+    needs = (CudaView, DriverGpu)
+    also_reads = SEEN
+
+    def not_applicable(self, facts: Facts) -> str:
+        return without_gpu(facts)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for seen in gpu_views(facts):
+            cuda = seen.cuda
+            if cuda is None or cuda.mask is None or cuda.order == "PCI_BUS_ID" or not read_mask(cuda.mask).by_number:
+                continue
+            by_uuid = {gpu.uuid: gpu for gpu in seen.gpus}
+            for entry, device in zip(read_mask(cuda.mask).seen, cuda.devices, strict=False):
+                got = by_uuid.get(device.gpu_uuid)
+                meant = next((gpu for gpu in seen.gpus if str(gpu.index) == entry), None)
+                if got is None or meant is None or got.name == meant.name:
+                    continue
+                yield self.finding(
+                    f"CUDA_VISIBLE_DEVICES={cuda.mask} gives {got.name}; nvidia-smi's GPU {entry} is {meant.name}",
+                    because="without CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA counts the fastest GPU first, nvidia-smi counts "
+                    "along the bus; two ranks can end on one GPU, or on one that others use",
+                    evidence=[cuda.evidence(f"{cuda.text()}: {device.name}, {device.gpu_uuid}"), meant.evidence()],
+                    fixes=[
+                        Fix(title="count as nvidia-smi does", commands=("export CUDA_DEVICE_ORDER=PCI_BUS_ID",)),
+                        Fix(title="or name the GPU itself", commands=(f"export CUDA_VISIBLE_DEVICES={meant.uuid}",)),
+                    ],
+                    severity=Severity.WARNING,
+                )
+                break

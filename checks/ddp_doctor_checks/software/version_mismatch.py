@@ -1,0 +1,90 @@
+"""DDP501: versions of driver, CUDA and torch that do not go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
+from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
+from ddp_doctor.facts.software import TorchInstall, TorchRuntime
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+
+
+class VersionMismatch(Check):
+    id, name = "DDP501", "version-mismatch"
+    title = "Versions that do not belong together"
+    needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
+    also_reads = (*READS, DriverClash)
+
+    def not_applicable(self, facts: Facts) -> str:
+        return why_not_nvidia(facts)
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for seen in gpu_views(facts):
+            for clash in facts[DriverClash]:
+                if clash.subject.host == seen.host:
+                    yield self.finding(
+                        clash.meaning,
+                        because=clash.because,
+                        evidence=seen.evidence(clash, seen.node, seen.driver, seen.cuda, seen.build, seen.torch),
+                        fixes=driver_fixes(seen, clash),
+                        confidence=Confidence.CERTAIN if clash.measured else Confidence.LIKELY,
+                    )
+
+
+def driver_fixes(seen: GpuViews, clash: DriverClash) -> list[Fix]:
+    """What mends each clash between the kernel module, the driver's libraries and torch."""
+    if clash.between == "compat-driver":
+        return [
+            Fix(
+                title="take the compatibility libraries out of the way",
+                commands=(
+                    "export LD_LIBRARY_PATH=$(echo $LD_LIBRARY_PATH | tr : '\\n' | grep -v compat | paste -sd:)",
+                ),
+            )
+        ]
+    if clash.between == "module-library":
+        if seen.node and seen.node.container:
+            return [
+                Fix(
+                    title="restart the container, so that it gets the host's libraries anew",
+                    commands=("docker restart CONTAINER",),
+                    needs="container restart",
+                )
+            ]
+        return [
+            Fix(
+                title="load the new kernel module with no process on a GPU; a reboot does the same",
+                commands=(
+                    "sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia && nvidia-smi -L",
+                ),
+                needs="root, idle GPUs",
+            )
+        ]
+    runs = (
+        seen.cuda.cuda_version
+        if seen.cuda and seen.cuda.cuda_version
+        else seen.driver.cuda_version
+        if seen.driver
+        else ""
+    )
+    tag = {"11": "cu118", "12": "cu126"}.get(runs.split(".")[0])
+    fixes = [
+        Fix(
+            title="install a newer driver (here by Ubuntu's tool), then reboot",
+            commands=("sudo ubuntu-drivers install --gpgpu",),
+            needs="root, reboot",
+        )
+    ]
+    python = seen.build.python if isinstance(seen.build, TorchInstall) else "python"
+    if tag:
+        fixes.append(
+            Fix(
+                title=f"or a torch built with the CUDA {runs.split('.')[0]} that this driver runs",
+                commands=(
+                    f"{python} -m pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/{tag}",
+                ),
+                needs="a change of the environment",
+            )
+        )
+    return fixes
