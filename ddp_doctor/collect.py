@@ -93,6 +93,7 @@ class _Collection:
         self._changed = threading.Condition()
         self._facts = list(known)
         self._absents = list(known.absents)
+        self._looked_for = set(known.looked_for)
         # by place in the list: two packs may give their probes the same name
         self._runs: dict[int, ProbeRun] = {}
         self._started: dict[int, float] = {}
@@ -120,7 +121,7 @@ class _Collection:
                     why = interrupted or "not done when the time was up"
                     self._record(place, [], "timeout", why)
             return Collected(
-                facts=Facts(self._facts, self._absents),
+                facts=Facts(self._facts, self._absents, self._looked_for),
                 runs=tuple(run for _, run in sorted(self._runs.items())),
                 interrupted=interrupted,
             )
@@ -132,7 +133,7 @@ class _Collection:
             if place in self._started or unfinished.intersection(probe.builds_on):
                 continue
             self._started[place] = time.monotonic()
-            known = Facts(self._facts, self._absents)
+            known = Facts(self._facts, self._absents, self._looked_for)
             threading.Thread(target=self._take, args=(place, known), name=f"probe {probe.name}", daemon=True).start()
 
     def _take(self, place: int, known: Facts) -> None:
@@ -161,13 +162,15 @@ class _Collection:
         absents = [item for item in seen if isinstance(item, Absent)]
         facts = [item for item in seen if isinstance(item, Fact)]
         told = {item.kind for item in absents} | {fact.kind() for fact in facts}
-        if status != "ok":
+        if status == "ok":
+            self._looked_for.update(kind.kind() for kind in probe.gives)
+        else:
             absents += [
                 Absent(kind=kind.kind(), about=Subject(host=self._host.name), status=status, reason=reason)
                 for kind in probe.gives
                 if kind.kind() not in told
             ]
-        elif absents:
+        if absents and status == "ok":
             status, reason = absents[0].status, absents[0].reason
         self._facts += facts
         self._absents += absents

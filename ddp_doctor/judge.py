@@ -49,7 +49,7 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
                 reason += f": {absent.how_to_get}"
             return Judgement(check=check, outcome=outcome("unknown", reason), missing=absent)
     for group in groups:
-        if not any(facts[kind] for kind in group):
+        if not any(facts[kind] or kind.kind() in facts.looked_for for kind in group):
             kinds = " or ".join(kind.kind() for kind in group)
             return Judgement(check=check, outcome=outcome("not-applicable", f"nothing here shows {kinds}"))
     return Judgement(check=check, outcome=outcome("clear"))

@@ -146,11 +146,17 @@ F = TypeVar("F", bound=Fact)
 
 
 class Facts:
-    """All facts of one examination. `facts[Kind]` is a tuple of them, `facts.lacking(Kind)` what could not be had."""
+    """All facts of one examination. `facts[Kind]` is a tuple of them, `facts.lacking(Kind)` what could not be had.
 
-    def __init__(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = ()) -> None:
+    `looked_for` names the kinds that somebody looked for: none of them there is then an observation too.
+    """
+
+    def __init__(
+        self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = (), looked_for: Iterable[str] = ()
+    ) -> None:
         self._facts = tuple(facts)
         self._absents = tuple(absents)
+        self.looked_for = frozenset(looked_for)
         self._by_kind: dict[str, list[Fact]] = {}
         for fact in self._facts:
             self._by_kind.setdefault(fact.kind(), []).append(fact)
@@ -178,9 +184,9 @@ class Facts:
         """Everything that was asked for and not obtained."""
         return self._absents
 
-    def plus(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = ()) -> Facts:
+    def plus(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = (), looked_for: Iterable[str] = ()) -> Facts:
         """These facts and more; merging ranks is nothing else."""
-        return Facts((*self._facts, *facts), (*self._absents, *absents))
+        return Facts((*self._facts, *facts), (*self._absents, *absents), (*self.looked_for, *looked_for))
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,8 +232,9 @@ class Check:
     """One failure mode: a pure function from facts to findings.
 
     `needs` lists the kinds of facts without which the check cannot say "clear"; a nested tuple holds alternatives,
-    any of which is enough. `also_reads` are kinds that only sharpen a finding. `acts_at` are the stages this cause can stop a rank in. `residual` marks a cause that is
-    true whenever some other cause is (a rank is missing *because* ...), so it yields to any other about the same ranks.
+    any of which is enough. `also_reads` are kinds that only sharpen a finding. `acts_at` are the stages this cause can
+    stop a rank in. `residual` marks a cause that is true whenever some other cause is (a rank is missing *because* ...),
+    so it yields to any other about the same ranks.
     """
 
     id: ClassVar[str]

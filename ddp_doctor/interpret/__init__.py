@@ -27,9 +27,10 @@ def interpreters() -> tuple[Interpreter, ...]:
 
 def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> Facts:
     """These facts and what every interpreter concludes from them; what a missing fact would have told is missing too."""
+    everybody = tuple(all_of_them)
     meanings: list[Fact] = []
     missing: list[Absent] = []
-    for each in all_of_them:
+    for each in everybody:
         try:
             meanings += each.interpret(facts)
         except Exception as error:  # a defect of one must not cost the rest of the report
@@ -41,7 +42,13 @@ def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> Facts:
             if any(absent.kind == read.kind() for read in each.reads)
             for kind in each.gives
         ]
-    return facts.plus(meanings, missing)
+    looked_for = [
+        kind.kind()
+        for each in everybody
+        if any(read.kind() in facts.looked_for for read in each.reads)
+        for kind in each.gives
+    ]
+    return facts.plus(meanings, missing, looked_for)
 
 
 def raw_kinds(kinds: Iterable[type[Fact]], all_of_them: Iterable[Interpreter]) -> set[type[Fact]]:
