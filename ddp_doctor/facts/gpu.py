@@ -176,7 +176,8 @@ class CudaView(Fact, frozen=True, kw_only=True):
             return f"libcuda: no answer from {self.unanswered} in {self.seconds:.1f} s"
         if not self.works:
             return f"cuInit: {self.result} ({self.code}){under}"
-        return f"CUDA {self.cuda_version} sees {self.count} devices{under}"
+        devices = "1 device" if self.count == 1 else f"{self.count} devices"
+        return f"CUDA {self.cuda_version} sees {devices}{under}"
 
 
 class PciGpu(msgspec.Struct, frozen=True, kw_only=True):

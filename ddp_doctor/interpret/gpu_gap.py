@@ -57,7 +57,7 @@ def _gaps(seen: GpuViews) -> Iterator[GpuGap]:
     def gap(step: GapStep, meaning: str, *, on_purpose: bool = False) -> GpuGap:
         return GpuGap(
             subject=Subject(host=seen.host),
-            source="the views of this node side by side",
+            source=MASK if step == "mask" else "the views of this node side by side",
             step=step,
             meaning=meaning,
             because=BECAUSE[step],

@@ -46,9 +46,9 @@ def read_mask(text: str, *, count: int | None = None, uuids: Sequence[str] = ())
     named: list[str] = []
 
     def ends(fault: Fault, why: str) -> MaskReading:
-        sees = f"the {len(seen)} before it" if seen else "nothing"
+        sees = "nothing" if not seen else "only the first" if len(seen) == 1 else f"only the first {len(seen)}"
         return MaskReading(
-            entries=entries, seen=tuple(seen), fault=fault, meaning=f"CUDA stops there and sees {sees}: {why}"
+            entries=entries, seen=tuple(seen), fault=fault, meaning=f"{why}; CUDA stops there and sees {sees}"
         )
 
     for place, entry in enumerate(entries, start=1):
@@ -75,7 +75,7 @@ def read_mask(text: str, *, count: int | None = None, uuids: Sequence[str] = ())
             name = fitting[0]
         if name in named:
             return MaskReading(
-                entries=entries, fault="duplicate", meaning=f"{where} is there twice, and then CUDA sees nothing at all"
+                entries=entries, fault="duplicate", meaning=f"{where} is there twice, and so CUDA sees nothing at all"
             )
         seen.append(entry)
         named.append(name)

@@ -39,7 +39,7 @@ class FabricManager(Check):
                 )
                 quoted.append(seen.cuda.evidence())
             else:
-                summary = f"{len(waiting + failed)} GPUs are not registered with the NVSwitch fabric"
+                summary = f"not registered with the NVSwitch fabric: {len(waiting + failed)} of {len(seen.gpus)} GPUs"
             version = seen.driver.driver_version if isinstance(seen.driver, DriverState) else ""
             yield self.finding(
                 summary,

@@ -22,28 +22,32 @@ class GpuNotVisible(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for seen in gpu_views(facts):
             gap = next((gap for gap in facts[GpuGap] if gap.subject.host == seen.host), None)
-            if gap is not None and not _told_elsewhere(seen, gap) and (_wants_gpus(seen) or gap.malformed):
+            if gap is not None and not _told_elsewhere(seen, gap) and (_wants_gpus(seen, gap) or gap.malformed):
                 yield self._found(seen, gap)
 
     def _found(self, seen: GpuViews, gap: GpuGap) -> Finding:
         severity = Severity.ERROR
         if gap.on_purpose:
             severity = Severity.NOTE
-        elif (gap.step == "mask" and not gap.malformed) or seen.build is None:
+        elif not gap.malformed and (gap.step == "mask" or seen.build is None):
             severity = Severity.WARNING
         inferred = gap.step in ("silent-driver", "torch") or severity is Severity.WARNING
+        # without libcuda nothing here shows what CUDA makes of the mask
+        inferred |= gap.malformed and not (seen.cuda and seen.cuda.library)
+        written = [gap.evidence(gap.meaning.split(": ")[0])] if gap.step == "mask" else []
         return self.finding(
             gap.meaning,
             because=gap.because,
-            evidence=seen.evidence(seen.node, seen.driver, seen.cuda, seen.torch),
+            evidence=[*written, *seen.evidence(seen.node, seen.driver, seen.cuda, seen.torch)],
             fixes=_fixes(seen, gap),
             severity=severity,
             confidence=Confidence.LIKELY if inferred else Confidence.CERTAIN,
         )
 
 
-def _wants_gpus(seen: GpuViews) -> bool:
-    return bool(seen.torch_cuda) or (seen.build is None and bool(seen.node and seen.node.has_gpu))
+def _wants_gpus(seen: GpuViews, gap: GpuGap) -> bool:
+    there = gap.step == "silent-driver" or bool(seen.node and seen.node.has_gpu)
+    return bool(seen.torch_cuda) or (seen.build is None and there)
 
 
 def _told_elsewhere(seen: GpuViews, gap: GpuGap) -> bool:

@@ -17,7 +17,7 @@ def test_gpus_that_are_not_registered_are_likely() -> None:
     judged = judge_gpus(
         FabricManager, gpu(0, fabric_state="in-progress"), gpu(1, fabric_state="completed", fabric_status=0)
     )
-    assert judged.findings[0].summary.startswith("1 GPUs are not registered")
+    assert judged.findings[0].summary == "not registered with the NVSwitch fabric: 1 of 2 GPUs"
     assert judged.findings[0].confidence is Confidence.LIKELY
 
 

@@ -93,3 +93,9 @@ def test_without_cudas_answer_it_is_unknown() -> None:
     crashed = Absent(kind=CudaView.kind(), status="crashed", reason="killed by signal 11")
     judged = judge_gpus(GpuNotVisible, crashed, gpu(0))
     assert (judged.outcome.status, judged.outcome.reason) == ("unknown", "killed by signal 11")
+
+
+def test_a_silent_driver_is_told_where_torch_is_not_known() -> None:
+    silent = cuda(code=None, unanswered="cuInit", seconds=30.0)
+    unseen = Absent(kind="TorchInstall", status="timeout", reason="no answer in 5.0 s")
+    assert only(judge_gpus(GpuNotVisible, silent, unseen, node(pci=()))).severity is Severity.WARNING
