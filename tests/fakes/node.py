@@ -7,6 +7,7 @@ of a real device (a cgroup's EPERM, say) is not shown here.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -149,6 +150,7 @@ def have_compiler() -> bool:
 def built() -> dict[str, Path]:
     """The compiled libraries, once per test run."""
     folder = Path(mkdtemp(prefix="ddp-doctor-fakes-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     libraries = {}
     for stem, soname in LIBRARIES.items():
         libraries[stem] = folder / soname
