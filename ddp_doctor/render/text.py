@@ -142,11 +142,15 @@ def _areas(report: Report, style: Style) -> Iterator[str]:
 
 
 def _unknowns(report: Report, style: Style) -> Iterator[str]:
+    """One line per reason: a driver that gives no answer silences a dozen checks."""
+    silenced: dict[tuple[str, str], list[str]] = {}
     for outcome in report.outcomes:
         if outcome.status in ("unknown", "crashed"):
-            said = "" if outcome.status == "unknown" else "the check itself failed: "
-            text = f"{outcome.id} {said}{outcome.reason}"
-            yield from _wrapped(f"? {text}", style, "", "  ", f"{style.mark(outcome.status)} ", skip=2)
+            silenced.setdefault((outcome.status, outcome.reason), []).append(outcome.id)
+    for (status, reason), ids in silenced.items():
+        said = "" if status == "unknown" else "the check itself failed: "
+        text = f"{', '.join(ids)} {said}{reason}"
+        yield from _wrapped(f"? {text}", style, "", "  ", f"{style.mark(status)} ", skip=2)
 
 
 def _undecided(report: Report, style: Style) -> Iterator[str]:
