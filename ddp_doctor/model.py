@@ -179,6 +179,13 @@ class Facts:
         """What of that kind was asked for and not obtained."""
         return tuple(absent for absent in self._absents if absent.kind == kind.kind())
 
+    def on(self, host: str) -> Facts:
+        """What is known about one host, and what names no host."""
+        return Facts(
+            (fact for fact in self._facts if fact.subject.host in ("", host)),
+            (absent for absent in self._absents if absent.about.host in ("", host)),
+        )
+
     @property
     def absents(self) -> tuple[Absent, ...]:
         """Everything that was asked for and not obtained."""

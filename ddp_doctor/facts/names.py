@@ -1,4 +1,4 @@
-"""Names, addresses and interfaces of this node."""
+"""Names, addresses, interfaces and routes of this node, and the interface NCCL and Gloo choose among them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from ddp_doctor.model import Fact
 
 
 class Resolution(Fact, frozen=True, kw_only=True):
-    """What the resolver answered for one name. `role` is why it was asked; `error` is the resolver's own text."""
+    """What the resolver answered for one name. `role` is why it was asked; `error` is the resolver's own text.
+
+    `answered` is False where the resolver was still silent at the deadline; `error` then says how long it was given.
+    """
 
     name: str
-    role: Literal["hostname", "master"]
+    role: Literal["hostname", "master", "rendezvous"]
     addresses: tuple[str, ...] = ()
     error: str = ""
     code: int | None = None
+    answered: bool = True
 
     def text(self) -> str:
         return f"{self.name} -> {', '.join(self.addresses) or self.error}"
@@ -26,11 +30,84 @@ class Interface(Fact, frozen=True, kw_only=True):
     name: str
     index: int
     addresses: tuple[str, ...] = ()
+    """IPv4 addresses, then IPv6 ones without their scope."""
     up: bool = False
     running: bool = False
     loopback: bool = False
     device: Literal["physical", "bridge", "veth", "tunnel", "bond", "virtual", "loopback"] = "virtual"
 
     def text(self) -> str:
-        state = "running" if self.running else "up, no carrier" if self.up else "down"
+        state = "running" if self.up and self.running else "up, no carrier" if self.up else "down"
         return f"{self.name} {', '.join(self.addresses) or 'no address'} ({self.device}, {state})"
+
+
+class Route(Fact, frozen=True, kw_only=True):
+    """The interface by which this node reaches `to`: `default`, or an address of MASTER_ADDR. `error` if it cannot."""
+
+    to: str
+    interface: str = ""
+    local_address: str = ""
+    error: str = ""
+
+    def text(self) -> str:
+        return f"{self.to} through {self.interface} {self.local_address}".rstrip() if self.interface else self.error
+
+
+class NcclInterface(Fact, frozen=True, kw_only=True):
+    """The interface libnccl chooses for its bootstrap on this node, asked of the library itself by ncclGetUniqueId.
+
+    `error` holds NCCL's own warning where it finds none. `interface` is empty where neither NCCL nor the address names it.
+    """
+
+    version: str
+    interface: str = ""
+    address: str = ""
+    family: Literal["", "inet", "inet6"] = ""
+    error: str = ""
+    ifname: str | None = None
+    """NCCL_SOCKET_IFNAME as the library saw it, from the environment or a conf file; None where unset."""
+    socket_family: str | None = None
+    """NCCL_SOCKET_FAMILY likewise."""
+
+    def text(self) -> str:
+        return f"NCCL {self.version}: {self.error or f'{self.interface} {self.address}'}"
+
+
+class GlooInterface(Fact, frozen=True, kw_only=True):
+    """The address Gloo listens on and tells the other ranks, by its rule.
+
+    `chosen_by` is `variable` (GLOO_SOCKET_IFNAME), `hostname` (it resolves to an address of this node) or `fallback`.
+    """
+
+    chosen_by: Literal["variable", "hostname", "fallback"]
+    interface: str = ""
+    address: str = ""
+    error: str = ""
+
+    def text(self) -> str:
+        return self.error or f"{self.interface} {self.address} (by {self.chosen_by})"
+
+
+class NcclSockets(Fact, frozen=True, kw_only=True):
+    """Every interface that NCCL's socket transport would use on this node, by NCCL's rule; the bootstrap uses the first.
+
+    `version` is empty where no libnccl was asked; the rule is then that of releases up to 2.27, which look at no flag.
+    """
+
+    interfaces: tuple[str, ...] = ()
+    version: str = ""
+    ifname: str | None = None
+
+    def text(self) -> str:
+        return f"{', '.join(self.interfaces) or 'none'} (NCCL_SOCKET_IFNAME {self.ifname or 'not set'})"
+
+
+class PeerInterface(Fact, frozen=True, kw_only=True):
+    """The interface by which other nodes most likely reach this one, and why it is thought so."""
+
+    interface: str
+    address: str
+    because: str
+
+    def text(self) -> str:
+        return f"{self.interface} {self.address} {self.because}"
