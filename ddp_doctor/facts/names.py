@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Iterable
 from typing import Literal
 
 from ddp_doctor.model import Fact
@@ -39,6 +41,12 @@ class Interface(Fact, frozen=True, kw_only=True):
     def text(self) -> str:
         state = "running" if self.up and self.running else "up, no carrier" if self.up else "down"
         return f"{self.name} {', '.join(self.addresses) or 'no address'} ({self.device}, {state})"
+
+
+def is_local(address: str, interfaces: Iterable[Interface]) -> bool:
+    """Whether a connection to this IP address stays on this node."""
+    bare = address.partition("%")[0]
+    return ipaddress.ip_address(bare).is_loopback or any(bare in interface.addresses for interface in interfaces)
 
 
 class Route(Fact, frozen=True, kw_only=True):
@@ -111,3 +119,13 @@ class PeerInterface(Fact, frozen=True, kw_only=True):
 
     def text(self) -> str:
         return f"{self.interface} {self.address} {self.because}"
+
+
+class UnreachableInterface(Fact, frozen=True, kw_only=True):
+    """An interface by which other nodes most likely cannot reach this one; `why` follows its name in a sentence."""
+
+    interface: str
+    why: str
+
+    def text(self) -> str:
+        return f"{self.interface}, {self.why}"

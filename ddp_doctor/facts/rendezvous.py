@@ -83,7 +83,10 @@ class PortOwner(Fact, frozen=True, kw_only=True):
     @property
     def orphan(self) -> bool:
         """True where the process that started it is gone and nothing but init looks after it."""
-        return self.parent == 1 and (not self.session_leader_alive or self.parent_command in INITS)
+        if self.parent != 1 and self.parent_command not in INITS:
+            return False
+        # the first process of a container may itself start ranks
+        return not self.session_leader_alive or self.parent_command in INITS or self.command == "pt_data_worker"
 
     @property
     def who(self) -> str:

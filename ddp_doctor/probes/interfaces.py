@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ipaddress
 import os
 import socket
 import struct
@@ -83,12 +82,6 @@ def master_addresses(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def is_local(address: str, interfaces: tuple[Interface, ...]) -> bool:
-    """Whether a connection to this address stays on this node."""
-    bare = address.partition("%")[0]
-    return ipaddress.ip_address(bare).is_loopback or any(bare in interface.addresses for interface in interfaces)
-
-
 def _entries() -> tuple[dict[str, int], dict[str, list[str]]]:
     """Flags and addresses of every interface, from getifaddrs as NCCL and Gloo call it (down ones included)."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -128,7 +121,9 @@ def _device(host: Host, name: str, flags: int) -> Device:
     if flags & IFF_LOOPBACK:
         return "loopback"
     if (here / "bridge").is_dir():
-        return "bridge"
+        # a bridge that holds the machine's own link stands for that link
+        ports = [here.parent / port.name for port in here.glob("brif/*")]
+        return "physical" if any(_is_link(port) for port in ports) else "bridge"
     if (here / "bonding").is_dir():
         return "bond"
     if (here / "tun_flags").exists() or flags & IFF_POINTOPOINT:
@@ -140,6 +135,11 @@ def _device(host: Host, name: str, flags: int) -> Device:
     if peer and peer != (host.kernel(str(here / "ifindex")) or "").strip() and not any(here.glob("lower_*")):
         return "veth"
     return "virtual"
+
+
+def _is_link(interface: Path) -> bool:
+    """Whether it is, or lies on, a physical interface."""
+    return any((interface / mark).exists() for mark in ("device", "bonding")) or any(interface.glob("lower_*"))
 
 
 def _default_route(host: Host) -> str:

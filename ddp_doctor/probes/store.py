@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from ddp_doctor.collect import Observation, Probe
-from ddp_doctor.facts.names import Interface, Resolution
+from ddp_doctor.facts.names import Interface, Resolution, is_local
 from ddp_doctor.facts.rendezvous import Backlog, Meeting, Port, PortOwner, SelfReach, SideCar, StoreAnswer
 from ddp_doctor.host import Answer, Host
 from ddp_doctor.interpret.meeting import meeting
 from ddp_doctor.model import Absent, Fact, Facts, Subject
-from ddp_doctor.probes.interfaces import is_local, master_addresses
+from ddp_doctor.probes.interfaces import master_addresses
 
 DEFAULT_PORT = 29500
 CONNECT_SECONDS = 3.0

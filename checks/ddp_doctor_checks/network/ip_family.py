@@ -1,0 +1,72 @@
+"""DDP303: NCCL is tied to an address family that no interface has, or uses an address that is only valid on one link."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets
+from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+
+FAMILIES = ("AF_INET", "AF_INET6")
+
+
+class IpFamily(Check):
+    id, name = "DDP303", "ip-family"
+    title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
+    needs = (NcclInterface, Interface)
+    acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for meeting in facts[Meeting]:
+            here = facts.on(meeting.subject.host)
+            asked = here.first(NcclInterface)
+            if asked is None:
+                continue
+            family = asked.socket_family
+            other = "AF_INET" if family == "AF_INET6" else "AF_INET6"
+            unset = Fix(title="let NCCL take the first address it finds", commands=("unset NCCL_SOCKET_FAMILY",))
+            if asked.error and family in FAMILIES and not asked.ifname:
+                yield self.finding(
+                    f"NCCL_SOCKET_FAMILY={family}, but no interface of this node has such an address",
+                    because=f"NCCL looks at no other family and fails at once ({asked.error})",
+                    evidence=[asked.evidence(), *(each.evidence() for each in here[Interface] if each.addresses)],
+                    fixes=[
+                        Fix(
+                            title="use the other family, on every node",
+                            commands=(f"export NCCL_SOCKET_FAMILY={other}",),
+                        ),
+                        unset,
+                    ],
+                )
+            elif asked.address and ":" in asked.address and ipaddress.ip_address(asked.address).is_link_local:
+                several = (meeting.nodes or 1) > 1
+                yield self.finding(
+                    f"NCCL will use {asked.interface} with {asked.address}, an IPv6 address that is valid on its own link only",
+                    because="a node on another link, or with another number for the interface, "
+                    "fails to connect with `Network is unreachable`",
+                    evidence=[asked.evidence()] + [each.evidence() for each in here[NcclSockets]],
+                    severity=Severity.ERROR if several else Severity.NOTE,
+                    confidence=Confidence.LIKELY,
+                    fixes=[_routable(asked, here)],
+                )
+            elif family and family not in FAMILIES:
+                yield self.finding(
+                    f"NCCL_SOCKET_FAMILY={family!r} means nothing to NCCL, which ignores it",
+                    because="only AF_INET and AF_INET6 have an effect",
+                    evidence=[asked.evidence(f"NCCL_SOCKET_FAMILY={family}, NCCL uses {asked.address}")],
+                    severity=Severity.NOTE,
+                    fixes=[unset],
+                )
+
+
+def _routable(asked: NcclInterface, here: Facts) -> Fix:
+    v4 = [address for each in here[Interface] if not each.loopback for address in each.addresses if ":" not in address]
+    if v4:
+        return Fix(title="use IPv4, on every node", commands=("export NCCL_SOCKET_FAMILY=AF_INET",))
+    return Fix(
+        title="give the interface an address that routes, another one on every node",
+        commands=(f"sudo ip -6 addr add fd00:ddb::1/64 dev {asked.interface}",),
+        needs="root",
+    )

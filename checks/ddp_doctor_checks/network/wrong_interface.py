@@ -1,0 +1,123 @@
+"""DDP301: NCCL or Gloo uses an interface that the other ranks cannot reach, or finds none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.names import (
+    GlooInterface,
+    Interface,
+    NcclInterface,
+    NcclSockets,
+    PeerInterface,
+    UnreachableInterface,
+)
+from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage
+
+VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
+
+
+class WrongInterface(Check):
+    id, name = "DDP301", "wrong-interface"
+    title = "NCCL or Gloo uses an interface the other ranks cannot reach"
+    needs = (Interface, (NcclInterface, Interface), (Variable, Interface))
+    acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for meeting in facts[Meeting]:
+            here = facts.on(meeting.subject.host)
+            yield from self._nccl(meeting, here)
+            for chosen in here[GlooInterface]:
+                if chosen.error:
+                    value = chosen.error.rpartition(": ")[2]
+                    yield self._nothing("Gloo", value, chosen.error, [chosen.evidence()], here)
+                # a hostname on loopback is DDP202's or DDP201's to tell
+                elif chosen.chosen_by == "variable" or not chosen.address.startswith("127."):
+                    explicit = chosen.chosen_by == "variable"
+                    yield from self._choice("Gloo", chosen.interface, explicit, [chosen.evidence()], here, meeting)
+
+    def _nccl(self, meeting: Meeting, here: Facts) -> Iterator[Finding]:
+        sockets = here.first(NcclSockets)
+        asked = here.first(NcclInterface)
+        if sockets is None or (asked is None and not sockets.ifname):
+            return
+        evidence = [asked.evidence()] if asked else [sockets.evidence()]
+        evidence += [each.evidence() for each in here[Variable] if each.name == "NCCL_SOCKET_IFNAME" and each.in_effect]
+        if asked is not None and asked.error:
+            # a family that no interface has is DDP303's to tell
+            if sockets.ifname or not asked.socket_family:
+                yield self._nothing("NCCL", sockets.ifname or "", asked.error, evidence, here)
+        elif asked is None and not sockets.interfaces:
+            yield self._nothing("NCCL", sockets.ifname or "", "no socket interface found", evidence, here)
+        else:
+            first = asked.interface if asked is not None else sockets.interfaces[0]
+            found = list(self._choice("NCCL", first, bool(sockets.ifname), evidence, here, meeting))
+            yield from found
+            if not found and (meeting.nodes or 1) > 1:
+                yield from self._among_others(first, sockets, here, meeting)
+
+    def _nothing(self, library: str, value: str, error: str, evidence: list[Evidence], here: Facts) -> Finding:
+        odd = "; it has a blank or quote in it" if set(value) & set("\"' ") else ""
+        # without a libnccl to ask, this torch cannot use NCCL at all
+        asked = library == "Gloo" or here.first(NcclInterface) is not None
+        several = any((meeting.nodes or 1) > 1 for meeting in here[Meeting])
+        return self.finding(
+            f"{VARIABLES[library]}={value!r} matches no usable interface of this node{odd}",
+            because=f"{library} does not fall back to another interface when a name is set: it fails at once ({error})",
+            evidence=evidence + [each.evidence() for each in here[Interface] if each.addresses][:8],
+            severity=Severity.ERROR if asked or several else Severity.WARNING,
+            confidence=Confidence.CERTAIN if asked else Confidence.LIKELY,
+            fixes=_fixes(library, here),
+        )
+
+    def _choice(
+        self, library: str, name: str, explicit: bool, evidence: list[Evidence], here: Facts, meeting: Meeting
+    ) -> Iterator[Finding]:
+        wrong = next((each for each in here[UnreachableInterface] if each.interface == name), None)
+        interface = next((each for each in here[Interface] if each.name == name), None)
+        if wrong is None or interface is None:
+            return
+        several = (meeting.nodes or 1) > 1
+        # an address of an interface that is down is not even reached from this node
+        if interface.up and not several and (interface.loopback or not explicit or not interface.running):
+            return
+        stops = several or not interface.up
+        peer = here.first(PeerInterface)
+        yield self.finding(
+            f"{library} will use {name}, {wrong.why}"
+            + (f", but {meeting.nodes} nodes are expected ({meeting.nodes_because})" if several else ""),
+            because=f"{library} tells the other ranks its address, and they cannot reach it"
+            + ("; `^` replaces the names NCCL leaves out by itself (docker, lo)" if _replaces(library, here) else ""),
+            evidence=[*evidence, interface.evidence()] + ([peer.evidence()] if peer else []),
+            severity=Severity.ERROR if stops else Severity.WARNING if meeting.nodes is None else Severity.NOTE,
+            confidence=Confidence.LIKELY,
+            fixes=_fixes(library, here),
+        )
+
+    def _among_others(self, first: str, sockets: NcclSockets, here: Facts, meeting: Meeting) -> Iterator[Finding]:
+        others = [each for each in here[UnreachableInterface] if each.interface in sockets.interfaces]
+        for each in others[:1]:
+            yield self.finding(
+                f"NCCL will use {first} and also {each.text()}; {meeting.nodes} nodes are expected ({meeting.nodes_because})",
+                because="without InfiniBand NCCL spreads its connections over all matching interfaces, "
+                "and those over this one never come up",
+                evidence=[sockets.evidence(), each.evidence()],
+                severity=Severity.WARNING,
+                confidence=Confidence.LIKELY,
+                fixes=_fixes("NCCL", here),
+            )
+
+
+def _replaces(library: str, here: Facts) -> bool:
+    sockets = here.first(NcclSockets)
+    return library == "NCCL" and sockets is not None and (sockets.ifname or "").startswith("^")
+
+
+def _fixes(library: str, here: Facts) -> list[Fix]:
+    peer = here.first(PeerInterface)
+    name = peer.interface if peer else "lo"
+    exact = f"export NCCL_SOCKET_IFNAME='={name}'" if library == "NCCL" else f"export GLOO_SOCKET_IFNAME={name}"
+    why = f"the interface that {peer.because}" if peer else "loopback, the only one here, which is enough for one node"
+    return [Fix(title=f"name {why}; on every node its own", commands=(exact,))]

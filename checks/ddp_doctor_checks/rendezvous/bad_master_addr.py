@@ -1,0 +1,118 @@
+"""DDP204: MASTER_ADDR or MASTER_PORT cannot be what they say, or rank 0 is not at that address."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+
+from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.names import PeerInterface, Resolution
+from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+
+NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\]?")
+ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
+PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
+
+
+class BadMasterAddr(Check):
+    id, name = "DDP204", "bad-master-addr"
+    title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
+    needs = ((Variable, Resolution), (Port, SelfReach))
+    acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for variable in facts[Variable]:
+            if not variable.in_effect:
+                continue
+            if variable.name in ADDRESSES and (wrong := wrong_address(variable.value)):
+                yield self.finding(
+                    f"{variable.name} {wrong}",
+                    because="every rank looks for rank 0's store at this address; no resolver can make an address of it",
+                    evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
+                    fixes=[_address_fix(facts, variable.subject.host)],
+                )
+            if variable.name in PORTS and (wrong := wrong_port(variable.value)):
+                if variable.value.strip() == "0" and any(each.world_size == 1 for each in facts[Meeting]):
+                    continue
+                yield self.finding(
+                    f"{variable.name} {wrong}",
+                    because="rank 0 opens its store on this port and all other ranks connect to it",
+                    evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
+                    fixes=[Fix(title="set one free port on every node", commands=(f"export {variable.name}=29500",))],
+                )
+        for meeting in facts[Meeting]:
+            here = facts.on(meeting.subject.host)
+            yield from self._elsewhere(meeting, here)
+            for port in here[Port]:
+                if port.named and port.errno == errno.EACCES and meeting.hosts is not False:
+                    yield self.finding(
+                        f"this user may not open MASTER_PORT {port.port}: ports below 1024 need root",
+                        because="rank 0 cannot open its store, and every other rank waits for it",
+                        evidence=[port.evidence()],
+                        fixes=[
+                            Fix(title="use a port above 1023 on every node", commands=("export MASTER_PORT=29500",))
+                        ],
+                    )
+
+    def _elsewhere(self, meeting: Meeting, here: Facts) -> Iterator[Finding]:
+        reached = here[SelfReach]
+        # torch tries every address of the name; one that leads here is enough
+        if not reached or any(each.outcome == "arrived" for each in reached):
+            return
+        dropped = any(each.outcome == "dropped" for each in reached)
+        yield self.finding(
+            f"MASTER_ADDR={meeting.address} does not lead to this node, but rank 0 is started here ({meeting.hosts_because})",
+            because="rank 0 opens the store on its own node and then waits for it at MASTER_ADDR, as do all other ranks; "
+            "they fail after up to twice the time-out, with a text that blames the network",
+            evidence=[meeting.evidence(f"MASTER_ADDR={meeting.address}, {meeting.hosts_because}")]
+            + [each.evidence() for each in reached],
+            confidence=Confidence.LIKELY if dropped else Confidence.CERTAIN,
+            fixes=[
+                _address_fix(here, meeting.subject.host),
+                Fix(
+                    title=f"or start rank 0 on {meeting.address} (static torchrun: --node-rank=0 there)",
+                    commands=(f"ssh {meeting.address} hostname",),
+                ),
+            ],
+        )
+
+
+def wrong_address(text: str) -> str:
+    """What is wrong with a MASTER_ADDR, in words that follow its name; empty if it can be a name or an address."""
+    if not text.strip():
+        return "is empty" if not text else "holds only blanks"
+    if text != text.strip():
+        return f"has a blank around it: {text!r}"
+    if "://" in text:
+        return f"is a URL, not a host: {text!r}"
+    if re.fullmatch(r"[^:]+:\d+", text):
+        return f"has a port in it, which belongs in MASTER_PORT: {text!r}"
+    if not NAME.fullmatch(text):
+        return f"is neither a host name nor an IP address: {text!r}"
+    return ""
+
+
+def wrong_port(text: str) -> str:
+    """What is wrong with a MASTER_PORT, in words that follow its name; empty if a rank can connect to it."""
+    if not text.strip():
+        return "is empty"
+    try:
+        number = int(text)
+    except ValueError:
+        return f"is no number: {text!r}"
+    if number == 0:
+        return "is 0: rank 0 would open a port that the kernel chooses and no other rank knows"
+    return "" if 0 < number < 65536 else f"is outside 1 to 65535: {number}"
+
+
+def _address_fix(facts: Facts, host: str) -> Fix:
+    peer = facts.on(host).first(PeerInterface)
+    several = any((each.nodes or 1) > 1 for each in facts[Meeting])
+    if peer is None or not several:
+        return Fix(title="all ranks on this node", commands=("export MASTER_ADDR=127.0.0.1",))
+    return Fix(
+        title="if this node runs rank 0, its address, the same on every node",
+        commands=(f"export MASTER_ADDR={peer.address}",),
+    )

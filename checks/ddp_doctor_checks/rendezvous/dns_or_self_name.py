@@ -1,0 +1,100 @@
+"""DDP201: the address where the ranks meet, or this node's own name, has no answer from the resolver."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
+from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+
+
+class DnsOrSelfName(Check):
+    id, name = "DDP201", "dns-or-self-name"
+    title = "MASTER_ADDR or this node's own name does not resolve"
+    needs = (Resolution,)
+    acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for meeting in facts[Meeting]:
+            here = facts.on(meeting.subject.host)
+            for resolution in here[Resolution]:
+                if resolution.addresses:
+                    continue
+                if resolution.role == "hostname":
+                    yield from self._own_name(resolution, meeting, here)
+                else:
+                    yield self._master(resolution, meeting, here)
+
+    def _master(self, resolution: Resolution, meeting: Meeting, here: Facts) -> Finding:
+        variable = meeting.address_variable or "MASTER_ADDR"
+        # "try again" and silence can pass; "no such name" is an answer
+        final = resolution.answered and resolution.code == socket.EAI_NONAME
+        return self.finding(
+            f"{variable} {resolution.name!r} does not resolve on {resolution.subject.host}: {resolution.error}",
+            because="a rank retries the name until the time-out (10 or 30 min by default, up to twice that) before it fails",
+            evidence=[resolution.evidence()],
+            confidence=Confidence.CERTAIN if final else Confidence.LIKELY,
+            fixes=_master_fixes(meeting, here),
+        )
+
+    def _own_name(self, resolution: Resolution, meeting: Meeting, here: Facts) -> Iterator[Finding]:
+        if any(each.chosen_by == "variable" for each in here[GlooInterface]):
+            return
+        several = (meeting.nodes or 1) > 1
+        peer = here.first(PeerInterface)
+        fixes = [
+            Fix(
+                title="give the name an address (with several nodes, not a loopback one)",
+                commands=(
+                    f'echo "{peer.address if peer else "127.0.1.1"} {resolution.name}" | sudo tee -a /etc/hosts',
+                ),
+                needs="root",
+            )
+        ]
+        if peer:
+            choose = f"export GLOO_SOCKET_IFNAME={peer.interface}"
+            fixes.insert(0, Fix(title="name the interface on this node", commands=(choose,)))
+        if not resolution.answered:
+            summary = f"the resolver did not answer for this node's own name {resolution.name!r}: {resolution.error}"
+            because = (
+                "Gloo asks for its own name before it listens, so every rank here waits as long as the resolver does"
+            )
+            severity = Severity.ERROR if several else Severity.WARNING
+        else:
+            summary = f"this node's own name {resolution.name!r} does not resolve: {resolution.error}"
+            because = "Gloo then listens on 127.0.0.1, where no other node can reach it" + (
+                f"; {meeting.nodes} nodes are expected ({meeting.nodes_because})"
+                if several
+                else "; on one node that is enough"
+            )
+            severity = Severity.ERROR if several else Severity.NOTE
+        yield self.finding(
+            summary,
+            because=because,
+            evidence=[resolution.evidence()] + ([meeting.evidence()] if several else []),
+            severity=severity,
+            confidence=Confidence.LIKELY,
+            fixes=fixes,
+        )
+
+
+def _master_fixes(meeting: Meeting, here: Facts) -> list[Fix]:
+    variable = meeting.address_variable if meeting.address_variable.endswith("MASTER_ADDR") else "MASTER_ADDR"
+    if (meeting.nodes or 1) == 1:
+        return [Fix(title="all ranks on this node", commands=(f"export {variable}=127.0.0.1",))]
+    peer = here.first(PeerInterface)
+    if meeting.hosts and peer:
+        own = (f"export {variable}={peer.address}",)
+        return [Fix(title="this node runs rank 0: its address, the same on every node", commands=own)]
+    return [
+        Fix(
+            title="use the address of rank 0's node instead of its name, the same on every node; under Slurm",
+            commands=(
+                f'export {variable}=$(getent ahostsv4 "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
+                " | awk 'NR==1 {print $1}')",
+            ),
+        ),
+        Fix(title="see what the resolver says", commands=(f"getent ahosts {meeting.address}",), needs="nothing"),
+    ]

@@ -1,0 +1,60 @@
+"""DDP202: this node's own name resolves to a loopback address, which Gloo then tells the other nodes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+from ddp_doctor.facts.names import GlooInterface, Interface, PeerInterface, Resolution
+from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+
+
+class LoopbackName(Check):
+    id, name = "DDP202", "loopback-name"
+    title = "This node's name resolves to a loopback address"
+    needs = (Resolution, Interface)
+    acts_at = frozenset({Stage.GLOO_MESH})
+
+    def not_applicable(self, facts: Facts) -> str:
+        nodes = [meeting.nodes for meeting in facts[Meeting]]
+        return "one node: Gloo may listen on loopback" if nodes and all(count == 1 for count in nodes) else ""
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for meeting in facts[Meeting]:
+            here = facts.on(meeting.subject.host)
+            for chosen in here[GlooInterface]:
+                if (
+                    chosen.chosen_by != "hostname"
+                    or not ipaddress.ip_address(chosen.address.partition("%")[0]).is_loopback
+                ):
+                    continue
+                name = next(each for each in here[Resolution] if each.role == "hostname")
+                several = (meeting.nodes or 1) > 1
+                yield self.finding(
+                    f"this node's name {name.name} resolves to {chosen.address}"
+                    + (f", but {meeting.nodes} nodes are expected ({meeting.nodes_because})" if several else ""),
+                    because="Gloo listens on the address of the hostname and tells it to all ranks; "
+                    "those on other nodes connect to themselves and get `connection refused`"
+                    if several
+                    else "this is Debian's default and fine on one node; with several, Gloo would tell the others this address",
+                    evidence=[name.evidence(), chosen.evidence(f"Gloo will listen on {chosen.text()}")],
+                    severity=Severity.ERROR if several else Severity.NOTE,
+                    confidence=Confidence.LIKELY,
+                    fixes=_fixes(name.name, here.first(PeerInterface)),
+                )
+
+
+def _fixes(name: str, peer: PeerInterface | None) -> list[Fix]:
+    interface = peer.interface if peer else "eth0"
+    address = peer.address if peer else "10.0.0.1"
+    return [
+        Fix(title="name the interface, on every node its own", commands=(f"export GLOO_SOCKET_IFNAME={interface}",)),
+        Fix(
+            title="or give the name its real address, on every node",
+            commands=(
+                rf"sudo sed -i -E '/^127\..*\b{name}\b/d' /etc/hosts && echo '{address} {name}' | sudo tee -a /etc/hosts",
+            ),
+            needs="root",
+        ),
+    ]
