@@ -10,7 +10,6 @@ import ipaddress
 from ddp_doctor.facts.names import Interface, PeerInterface, Route, UnreachableInterface
 from ddp_doctor.model import Fact, Facts
 
-
 ORDER = ("physical", "bond", "virtual", "veth", "tunnel", "bridge")
 
 
