@@ -6,6 +6,7 @@ import ipaddress
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import GlooInterface, Interface, Resolution
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
 
 
@@ -67,3 +68,6 @@ def _by_hostname(resolution: Resolution, interfaces: tuple[Interface, ...]) -> G
         interface=loopback,
         address="127.0.0.1",
     )
+
+
+INTERPRETER = Interpreter(reads=(Interface, Variable, Resolution), gives=(GlooInterface,), interpret=interpret)

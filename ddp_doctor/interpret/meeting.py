@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.facts.names import Interface, Resolution
-from ddp_doctor.facts.rendezvous import Meeting, Port
+from ddp_doctor.facts.names import Interface
+from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts, Subject
 
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
@@ -38,9 +39,9 @@ def interpret(facts: Facts) -> list[Fact]:
         if variable.in_effect:
             environs.setdefault(variable.subject, {})[variable.name] = variable.value
     told = {subject.host for subject in environs}
-    for fact in (*facts[Port], *facts[Interface], *facts[Resolution]):
-        if fact.subject.host not in told:
-            environs.setdefault(Subject(host=fact.subject.host), {})
+    for interface in facts[Interface]:
+        if interface.subject.host not in told:
+            environs.setdefault(Subject(host=interface.subject.host), {})
     return [
         msgspec.structs.replace(meeting(environ), subject=subject, source="launch variables")
         for subject, environ in environs.items()
@@ -135,3 +136,6 @@ def _first_set(environ: Mapping[str, str], names: Sequence[str]) -> str:
 def _number(text: str | None) -> int | None:
     text = (text or "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+INTERPRETER = Interpreter(reads=(Variable, Interface), gives=(Meeting,), interpret=interpret)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
 
 RUNNING_MATTERS_SINCE = (2, 28)
@@ -83,3 +84,6 @@ def _v4(interface: Interface) -> list[str]:
 
 def _v6(interface: Interface) -> list[str]:
     return [address for address in interface.addresses if ":" in address]
+
+
+INTERPRETER = Interpreter(reads=(Interface, NcclInterface, Variable), gives=(NcclSockets,), interpret=interpret)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 
 from ddp_doctor.facts.names import Interface, PeerInterface, Route, UnreachableInterface
+from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
 
 ORDER = ("physical", "bond", "virtual", "veth", "tunnel", "bridge")
@@ -38,7 +39,7 @@ def _peer(here: Facts) -> PeerInterface | None:
     ways = [route for route in here[Route] if route.to != "default" and not _is_loopback(route.to)]
     chosen = [(route.interface, f"is the way to {route.to}") for route in ways]
     chosen += [(route.interface, "carries the default route") for route in here[Route] if route.to == "default"]
-    linked = sorted(usable.values(), key=lambda each: (ORDER.index(each.device), each.index))
+    linked = sorted(usable.values(), key=lambda each: (_for_containers(each), ORDER.index(each.device), each.index))
     chosen += [(each.name, "is the first link that is up") for each in linked]
     for name, because in chosen:
         if name in usable:
@@ -50,7 +51,7 @@ def _peer(here: Facts) -> PeerInterface | None:
 
 
 def _why_unreachable(interface: Interface, peer: PeerInterface | None) -> str:
-    """Bridges and tunnels are judged by what they carry, not by name: one that is the way to the others is right."""
+    """A bridge or tunnel is right, whatever its name, where it is the way to the others or carries the default route."""
     if interface.loopback:
         return "which is loopback"
     if not interface.up:
@@ -62,11 +63,15 @@ def _why_unreachable(interface: Interface, peer: PeerInterface | None) -> str:
     v4 = [each for each in interface.addresses if ":" not in each]
     if v4 and all(ipaddress.ip_address(each).is_link_local for each in v4):
         return "which has only a link-local address"
-    if interface.device == "bridge":
+    if _for_containers(interface):
         return "which is a bridge for containers or virtual machines on this node"
     if interface.device == "tunnel":
         return f"which is a tunnel, while {peer.interface} {peer.because}"
     return ""
+
+
+def _for_containers(interface: Interface) -> bool:
+    return interface.device == "bridge" or interface.name.startswith(("docker", "podman", "cni", "virbr", "lxcbr"))
 
 
 def _address(interface: Interface) -> str:
@@ -75,3 +80,6 @@ def _address(interface: Interface) -> str:
 
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+INTERPRETER = Interpreter(reads=(Interface, Route), gives=(PeerInterface, UnreachableInterface), interpret=interpret)

@@ -17,7 +17,7 @@ JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 class PortInUse(Check):
     id, name = "DDP112", "port-in-use"
     title = "MASTER_PORT is held by another process"
-    needs = (Port, PortOwner, (Variable, Port))
+    needs = (Port, Meeting, (PortOwner, StoreAnswer, Variable, Resolution, Interface, Port))
     acts_at = frozenset({Stage.STORE_CONNECT})
 
     def not_applicable(self, facts: Facts) -> str:

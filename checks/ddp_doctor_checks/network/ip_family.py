@@ -15,7 +15,7 @@ FAMILIES = ("AF_INET", "AF_INET6")
 class IpFamily(Check):
     id, name = "DDP303", "ip-family"
     title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
-    needs = (NcclInterface, Interface)
+    needs = (NcclInterface, Meeting, (Interface, NcclSockets, NcclInterface))
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

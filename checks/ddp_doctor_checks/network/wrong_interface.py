@@ -22,7 +22,11 @@ VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 class WrongInterface(Check):
     id, name = "DDP301", "wrong-interface"
     title = "NCCL or Gloo uses an interface the other ranks cannot reach"
-    needs = (Interface, (NcclInterface, Interface), (Variable, Interface))
+    needs = (
+        Interface,
+        Meeting,
+        (NcclInterface, NcclSockets, GlooInterface, PeerInterface, UnreachableInterface, Variable, Interface),
+    )
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
@@ -80,39 +84,32 @@ class WrongInterface(Check):
         if wrong is None or interface is None:
             return
         several = (meeting.nodes or 1) > 1
-        # an address of an interface that is down is not even reached from this node
-        if interface.up and not several and (interface.loopback or not explicit or not interface.running):
+        # this node's own ranks reach it all the same, even where it is down
+        if not several and (interface.loopback or not explicit):
             return
-        stops = several or not interface.up
-        peer = here.first(PeerInterface)
+        replaced = library == "NCCL" and any((each.ifname or "").startswith("^") for each in here[NcclSockets])
         yield self.finding(
             f"{library} will use {name}, {wrong.why}"
             + (f", but {meeting.nodes} nodes are expected ({meeting.nodes_because})" if several else ""),
             because=f"{library} tells the other ranks its address, and they cannot reach it"
-            + ("; `^` replaces the names NCCL leaves out by itself (docker, lo)" if _replaces(library, here) else ""),
-            evidence=[*evidence, interface.evidence()] + ([peer.evidence()] if peer else []),
-            severity=Severity.ERROR if stops else Severity.WARNING if meeting.nodes is None else Severity.NOTE,
+            + ("; `^` replaces the names that NCCL leaves out by itself (docker, lo)" if replaced else ""),
+            evidence=[*evidence, interface.evidence(), *(peer.evidence() for peer in here[PeerInterface])],
+            severity=Severity.ERROR if several else Severity.WARNING if meeting.nodes is None else Severity.NOTE,
             confidence=Confidence.LIKELY,
             fixes=_fixes(library, here),
         )
 
     def _among_others(self, first: str, sockets: NcclSockets, here: Facts, meeting: Meeting) -> Iterator[Finding]:
-        others = [each for each in here[UnreachableInterface] if each.interface in sockets.interfaces]
-        for each in others[:1]:
+        for other in [each for each in here[UnreachableInterface] if each.interface in sockets.interfaces][:1]:
             yield self.finding(
-                f"NCCL will use {first} and also {each.text()}; {meeting.nodes} nodes are expected ({meeting.nodes_because})",
+                f"NCCL will use {first} and also {other.text()}; {meeting.nodes} nodes are expected ({meeting.nodes_because})",
                 because="without InfiniBand NCCL spreads its connections over all matching interfaces, "
                 "and those over this one never come up",
-                evidence=[sockets.evidence(), each.evidence()],
+                evidence=[sockets.evidence(), other.evidence()],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
                 fixes=_fixes("NCCL", here),
             )
-
-
-def _replaces(library: str, here: Facts) -> bool:
-    sockets = here.first(NcclSockets)
-    return library == "NCCL" and sockets is not None and (sockets.ifname or "").startswith("^")
 
 
 def _fixes(library: str, here: Facts) -> list[Fix]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.facts.names import PeerInterface, Resolution
+from ddp_doctor.facts.names import PeerInterface
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
 
@@ -19,7 +19,7 @@ PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
-    needs = ((Variable, Resolution), (Port, SelfReach))
+    needs = (Meeting, (Variable, Port, SelfReach, PeerInterface, Meeting))
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

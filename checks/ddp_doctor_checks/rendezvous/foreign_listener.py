@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
 
@@ -15,7 +14,7 @@ RETRIES = "each rank tries again until its time-out, and then fails with a text 
 class ForeignListener(Check):
     id, name = "DDP209", "foreign-listener"
     title = "Another program answers on MASTER_PORT"
-    needs = (StoreAnswer, (Variable, StoreAnswer))
+    needs = (StoreAnswer, Meeting, (PortOwner, Port, Meeting))
     acts_at = frozenset({Stage.STORE_CONNECT})
     explains = ("DDP112",)
 

@@ -12,7 +12,7 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 class HostIdentity(Check):
     id, name = "DDP203", "host-identity"
     title = "Different machines look like one host to NCCL"
-    needs = (Variable,)
+    needs = (Meeting, (Variable, Meeting))
     acts_at = frozenset({Stage.COMM_TOPOLOGY, Stage.TRANSPORT})
 
     def not_applicable(self, facts: Facts) -> str:

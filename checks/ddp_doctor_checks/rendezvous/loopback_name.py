@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from ddp_doctor.facts.names import GlooInterface, Interface, PeerInterface, Resolution
+from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
 
@@ -13,7 +13,7 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 class LoopbackName(Check):
     id, name = "DDP202", "loopback-name"
     title = "This node's name resolves to a loopback address"
-    needs = (Resolution, Interface)
+    needs = (GlooInterface, Meeting, (Resolution, PeerInterface, Meeting))
     acts_at = frozenset({Stage.GLOO_MESH})
 
     def not_applicable(self, facts: Facts) -> str:

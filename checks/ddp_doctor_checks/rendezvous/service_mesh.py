@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_doctor.facts.rendezvous import Backlog, Meeting, SideCar, StoreAnswer
+from ddp_doctor.facts.rendezvous import Meeting, SideCar, StoreAnswer
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
 
 BROKEN = ("silent", "closes", "http", "other")
@@ -13,9 +13,13 @@ BROKEN = ("silent", "closes", "http", "other")
 class ServiceMesh(Check):
     id, name = "DDP207", "service-mesh"
     title = "A side-car proxy is in the path between ranks"
-    needs = ((Backlog, SideCar),)
+    needs = (Meeting, (SideCar, StoreAnswer, Meeting))
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     explains = ("DDP209",)
+
+    def not_applicable(self, facts: Facts) -> str:
+        seen = facts[SideCar] or facts.lacking(SideCar)
+        return "" if seen else "no service mesh's proxy listens in this network"
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for side_car in facts[SideCar]:

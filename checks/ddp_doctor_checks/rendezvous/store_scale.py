@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.rendezvous import Backlog, Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
 
@@ -14,7 +13,7 @@ MANY = 64
 class StoreScale(Check):
     id, name = "DDP208", "store-scale"
     title = "More ranks than the store's listener can queue"
-    needs = (Backlog, Variable)
+    needs = (Backlog, Meeting)
     acts_at = frozenset({Stage.STORE_CONNECT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
