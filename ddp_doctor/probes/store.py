@@ -65,19 +65,19 @@ def take_store(host: Host, facts: Facts) -> Iterator[Observation]:
     port = facts.first(Port)
     if where.address is None or where.port is None:
         if port is not None and not port.bindable and _may_be_asked(port, facts[PortOwner]):
-            yield from _ask(host, "127.0.0.1", "127.0.0.1", port.port, local=True)
+            yield from ask(host, "127.0.0.1", "127.0.0.1", port.port, local=True)
         return
     for address in master_addresses(facts):
         local = is_local(address, facts[Interface])
         if local and not any(owner.listening for owner in facts[PortOwner]):
             if where.hosts is False:
-                yield from _ask(host, where.address, address, where.port, local=True)
+                yield from ask(host, where.address, address, where.port, local=True)
         elif local or where.hosts is not True:
-            yield from _ask(host, where.address, address, where.port, local=local)
+            yield from ask(host, where.address, address, where.port, local=local)
         elif port is not None and port.bindable:
             yield from _reach_self(host, address, where)
         else:
-            yield from _ask(host, where.address, address, where.port, local=False)
+            yield from ask(host, where.address, address, where.port, local=False)
 
 
 def take_backlog(host: Host, facts: Facts) -> Iterator[Observation]:
@@ -105,7 +105,8 @@ def _may_be_asked(port: Port, owners: tuple[PortOwner, ...]) -> bool:
     return bool(listeners) and all(port.named or owner.nccl_loaded is False for owner in listeners)
 
 
-def _ask(host: Host, name: str, address: str, port: int, *, local: bool) -> Iterator[Observation]:
+def ask(host: Host, name: str, address: str, port: int, *, local: bool) -> Iterator[Observation]:
+    """What answers at this address, as one StoreAnswer."""
     answer = host.ask("ask_store", {"address": address, "port": port, "seconds": CONNECT_SECONDS})
     if "verdict" in answer.first:
         where = {"name": name, "address": address, "port": port, "local": local}
