@@ -17,41 +17,54 @@ from typing import Any
 
 import pytest
 
+from ddp_doctor.collect import collect
+from ddp_doctor.examine import Selection, examine
+from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.software import TorchInstall
+from ddp_doctor.host import Host
+from ddp_doctor.interpret import interpret, interpreters
+from ddp_doctor.model import Facts, Subject
+from ddp_doctor.packs import load_packs
+from ddp_doctor.probes import interfaces, names, nccl_interface, store
+
 ROOT = Path(__file__).resolve().parents[1]
 CHECKS = ("DDP111", "DDP112", "DDP2", "DDP3")
+PROBES = [probe for module in (names, interfaces, store, nccl_interface) for probe in module.PROBES]
 PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "checks", ROOT / "tests")))
+
+
+def _host(environ: Mapping[str, str], probe_seconds: float = 5.0) -> Host:
+    return Host(30, probe_seconds=probe_seconds, environ={"PATH": os.defpath, **environ})
+
+
+def _known(host: Host, environ: Mapping[str, str], libnccl: str) -> Facts:
+    here = Subject(host=host.name)
+    install = TorchInstall(subject=here, python=sys.executable, libnccl=libnccl)
+    given = (Variable(subject=here, source="environment", name=name, value=value) for name, value in environ.items())
+    return Facts([install, *given])
 
 
 def examine_here(
     environ: Mapping[str, str], libnccl: str = "", select: Sequence[str] = CHECKS, probe_seconds: float = 5.0
 ) -> dict[str, Any]:
     """The report, as JSON holds it, of the network's probes and checks on this host with this environment."""
-    from ddp_doctor.examine import Selection, examine
-    from ddp_doctor.facts.launch import Variable
-    from ddp_doctor.facts.software import TorchInstall
-    from ddp_doctor.host import Host
-    from ddp_doctor.model import Facts, Subject
-    from ddp_doctor.packs import load_packs
-    from ddp_doctor.probes import interfaces, names, nccl_interface, store
-
-    host = Host(30, probe_seconds=probe_seconds, environ={"PATH": os.defpath, **environ})
-    here = Subject(host=host.name)
-    known = Facts(
-        [
-            TorchInstall(subject=here, python=sys.executable, libnccl=libnccl),
-            *(Variable(subject=here, source="environment", name=name, value=value) for name, value in environ.items()),
-        ]
-    )
+    host = _host(environ, probe_seconds)
     report = examine(
         "run",
         load_packs(third_party=False),
         host=host,
-        probes=[probe for module in (names, interfaces, store, nccl_interface) for probe in module.PROBES],
-        known=known,
+        probes=PROBES,
+        known=_known(host, environ, libnccl),
         selection=Selection(select=tuple(select)),
     )
     found: dict[str, Any] = json.loads(report.to_json())
     return found
+
+
+def network_facts(environ: Mapping[str, str], libnccl: str = "") -> Facts:
+    """What the network's probes see here, and what it means."""
+    host = _host(environ)
+    return interpret(collect(host, PROBES, _known(host, environ, libnccl)).facts, interpreters())
 
 
 def findings(report: Mapping[str, Any], *severities: str) -> dict[str, dict[str, Any]]:

@@ -30,12 +30,13 @@ def ask(address, port, deadline):
     started = time.monotonic()
     answer = {}
     for attempt in range(SILENT_TRIES):
-        if attempt and time.monotonic() + 0.3 > deadline:
-            break
+        if attempt:
+            if time.monotonic() + 0.5 > deadline:
+                break
+            time.sleep(0.2 * attempt)
         answer = session(address, port, deadline)
         if answer["verdict"] not in ("silent", "closes"):
             break
-        time.sleep(min(0.2 * (attempt + 1), max(0.0, deadline - time.monotonic())))
     answer["seconds"] = round(time.monotonic() - started, 3)
     return answer
 

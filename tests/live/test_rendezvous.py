@@ -161,7 +161,7 @@ def test_a_default_port_held_by_a_program_with_nccl_is_not_connected_to() -> Non
         pytest.skip("port 29500 is taken on this machine")
     script = (
         f"import ctypes, socket; ctypes.CDLL({library!r}); s = socket.create_server(('', 29500)); print(flush=True)\n"
-        "s.settimeout(3)\ntry:\n    s.accept(); print('connected')\nexcept TimeoutError:\n    print('left alone')"
+        "s.settimeout(1.5)\ntry:\n    s.accept(); print('connected')\nexcept TimeoutError:\n    print('left alone')"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout and owner.stdout.readline()
@@ -184,6 +184,8 @@ def test_the_owner_is_known_as_far_as_permissions_reach() -> None:
     with listening("silent", "0.0.0.0") as port:
         reading, writing = os.pipe()
         if (child := os.fork()) == 0:
+            os.closerange(3, writing)
+            os.closerange(writing + 1, 256)
             os.setuid(65534)
             scope: dict[str, Any] = {}
             exec(code, scope)
