@@ -184,6 +184,7 @@ class Facts:
         return Facts(
             (fact for fact in self._facts if fact.subject.host in ("", host)),
             (absent for absent in self._absents if absent.about.host in ("", host)),
+            self.looked_for,
         )
 
     @property

@@ -46,7 +46,10 @@ class Interface(Fact, frozen=True, kw_only=True):
 def is_local(address: str, interfaces: Iterable[Interface]) -> bool:
     """Whether a connection to this IP address stays on this node."""
     bare = address.partition("%")[0]
-    return ipaddress.ip_address(bare).is_loopback or any(bare in interface.addresses for interface in interfaces)
+    number = ipaddress.ip_address(bare)
+    if number.is_loopback or number.is_unspecified:
+        return True
+    return any(bare in interface.addresses for interface in interfaces)
 
 
 class Route(Fact, frozen=True, kw_only=True):

@@ -37,7 +37,9 @@ class PortInUse(Check):
     def _judge(self, meeting: Meeting, port: Port, owners: list[PortOwner], here: Facts) -> Finding:
         owner = owners[0] if owners else None
         name = f"MASTER_PORT {port.port}" if port.named else f"port {port.port}, torchrun's default,"
-        evidence = [port.evidence()] + [each.evidence() for each in owners[:4]]
+        evidence = [port.evidence()] + [
+            each.evidence() for each in {each.pid: each for each in reversed(owners)}.values()
+        ]
         if owner is not None and _is_live_job(owner, here) and _may_be_this_job(owner, here):
             return self.finding(
                 f"a job holds {name}: {owner.who}",
@@ -51,10 +53,12 @@ class PortInUse(Check):
             )
         who = owner.who if owner else "a process that is not visible here"
         left = owner is not None and owner.orphan
+        outgoing = owner is not None and not owner.listening and port.ephemeral
         return self.finding(
             f"{name} is held by {who}" + (", left over from an earlier run" if left else ""),
             because="rank 0 ends at once with EADDRINUSE, and the other ranks talk to whatever listens there"
-            + ("; the process that started it is gone, so nothing will end it" if left else ""),
+            + ("; the process that started it is gone, so nothing will end it" if left else "")
+            + ("; the kernel gave it to an outgoing connection, as its range for those holds it" if outgoing else ""),
             evidence=evidence,
             severity=Severity.ERROR if port.named else Severity.WARNING,
             confidence=Confidence.LIKELY

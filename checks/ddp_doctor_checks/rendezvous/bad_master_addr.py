@@ -11,7 +11,7 @@ from ddp_doctor.facts.names import PeerInterface
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
 
-NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?\]?")
+NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
 PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 

@@ -53,7 +53,8 @@ def _fixes(name: str, peer: PeerInterface | None) -> list[Fix]:
         Fix(
             title="or give the name its real address, on every node",
             commands=(
-                rf"sudo sed -i -E '/^127\..*\b{name}\b/d' /etc/hosts && echo '{address} {name}' | sudo tee -a /etc/hosts",
+                rf"sudo sed -i -E '/^127\./s/[[:space:]]{name}([[:space:]]|$)/\1/g' /etc/hosts"
+                f" && echo '{address} {name}' | sudo tee -a /etc/hosts",
             ),
             needs="root",
         ),

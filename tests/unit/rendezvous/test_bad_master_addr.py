@@ -17,7 +17,19 @@ RANK_0 = Meeting(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "  ", " node1", "node1\n", "/root/env.bashrc", "http://node1", "node1:29500", "node 1", "'node1'", "a,b"],
+    [
+        "",
+        "  ",
+        " node1",
+        "node1\n",
+        "/root/env.bashrc",
+        "http://node1",
+        "node1:29500",
+        "node 1",
+        "'node1'",
+        "a,b",
+        "[fd00::2]",
+    ],
 )
 def test_what_cannot_be_an_address_is_a_hit(text: str) -> None:
     judgement = run_check(BadMasterAddr, RANK_0, Variable(name="MASTER_ADDR", value=text))
@@ -28,7 +40,7 @@ def test_what_cannot_be_an_address_is_a_hit(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["node1", "node-1.cluster.local.", "my_pod", "10.0.0.1", "::1", "fe80::1%eth0", "[fd00::2]"]
+    "text", ["node1", "node-1.cluster.local.", "my_pod", "10.0.0.1", "::1", "fe80::1%eth0", "fd00::2"]
 )
 def test_names_and_addresses_are_right(text: str) -> None:
     assert wrong_address(text) == ""
