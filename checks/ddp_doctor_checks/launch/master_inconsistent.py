@@ -14,7 +14,8 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 class MasterInconsistent(Check):
     id, name = "DDP111", "master-inconsistent"
     title = "MASTER_ADDR is loopback although several nodes are expected"
-    needs = (Meeting, (StoreAnswer, Resolution, PeerInterface, Variable, Meeting))
+    needs = (Meeting, (StoreAnswer, Meeting))
+    also_reads = (Resolution, PeerInterface, Variable)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

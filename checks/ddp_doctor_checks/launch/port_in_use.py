@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.launch import Ancestor, Variable
 from ddp_doctor.facts.names import Interface, Resolution, is_local
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
@@ -17,7 +17,8 @@ JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 class PortInUse(Check):
     id, name = "DDP112", "port-in-use"
     title = "MASTER_PORT is held by another process"
-    needs = (Port, Meeting, (PortOwner, StoreAnswer, Variable, Resolution, Interface, Port))
+    needs = (Port, Meeting, (PortOwner, Port))
+    also_reads = (StoreAnswer, Variable, Ancestor, Resolution, Interface)
     acts_at = frozenset({Stage.STORE_CONNECT})
 
     def not_applicable(self, facts: Facts) -> str:
@@ -32,6 +33,9 @@ class PortInUse(Check):
                     continue
                 owners = [owner for owner in here[PortOwner] if owner.port == port.port]
                 owners.sort(key=lambda owner: (not owner.orphan, not owner.listening, owner.pid or 0))
+                above = {ancestor.pid for ancestor in here[Ancestor]}
+                if any(owner.pid in above and _is_live_job(owner, here) for owner in owners):
+                    continue
                 yield self._judge(meeting, port, owners, here)
 
     def _judge(self, meeting: Meeting, port: Port, owners: list[PortOwner], here: Facts) -> Finding:

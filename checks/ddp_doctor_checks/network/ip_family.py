@@ -15,7 +15,8 @@ FAMILIES = ("AF_INET", "AF_INET6")
 class IpFamily(Check):
     id, name = "DDP303", "ip-family"
     title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
-    needs = (NcclInterface, Meeting, (Interface, NcclSockets, NcclInterface))
+    needs = (NcclInterface, Meeting)
+    also_reads = (Interface, NcclSockets)
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

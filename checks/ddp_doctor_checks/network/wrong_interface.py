@@ -22,11 +22,8 @@ VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 class WrongInterface(Check):
     id, name = "DDP301", "wrong-interface"
     title = "NCCL or Gloo uses an interface the other ranks cannot reach"
-    needs = (
-        Interface,
-        Meeting,
-        (NcclInterface, NcclSockets, GlooInterface, PeerInterface, UnreachableInterface, Variable, Interface),
-    )
+    needs = (Interface, Meeting, (NcclInterface, GlooInterface, Interface))
+    also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable)
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

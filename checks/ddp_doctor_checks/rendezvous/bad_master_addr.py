@@ -19,7 +19,8 @@ PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
-    needs = (Meeting, (Variable, Port, SelfReach, PeerInterface, Meeting))
+    needs = (Meeting, (SelfReach, Port, Meeting))
+    also_reads = (Variable, PeerInterface)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
@@ -29,7 +30,9 @@ class BadMasterAddr(Check):
             if variable.name in ADDRESSES and (wrong := wrong_address(variable.value)):
                 yield self.finding(
                     f"{variable.name} {wrong}",
-                    because="every rank looks for rank 0's store at this address; no resolver can make an address of it",
+                    because="every rank looks for rank 0's store there, and no resolver makes an address of it"
+                    if variable.value
+                    else "torch takes an empty value for none and raises `MASTER_ADDR expected, but not set`",
                     evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
                     fixes=[_address_fix(facts, variable.subject.host)],
                 )
@@ -109,8 +112,7 @@ def wrong_port(text: str) -> str:
 
 def _address_fix(facts: Facts, host: str) -> Fix:
     peer = facts.on(host).first(PeerInterface)
-    several = any((each.nodes or 1) > 1 for each in facts[Meeting])
-    if peer is None or not several:
+    if peer is None or all((each.nodes or 1) == 1 for each in facts[Meeting]):
         return Fix(title="all ranks on this node", commands=("export MASTER_ADDR=127.0.0.1",))
     return Fix(
         title="if this node runs rank 0, its address, the same on every node",

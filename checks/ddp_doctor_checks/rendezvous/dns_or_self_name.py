@@ -13,7 +13,8 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 class DnsOrSelfName(Check):
     id, name = "DDP201", "dns-or-self-name"
     title = "MASTER_ADDR or this node's own name does not resolve"
-    needs = (Resolution, Meeting, (GlooInterface, PeerInterface, Meeting))
+    needs = (Resolution, Meeting)
+    also_reads = (GlooInterface, PeerInterface)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ RETRIES = "each rank tries again until its time-out, and then fails with a text 
 class ForeignListener(Check):
     id, name = "DDP209", "foreign-listener"
     title = "Another program answers on MASTER_PORT"
-    needs = (StoreAnswer, Meeting, (PortOwner, Port, Meeting))
+    needs = (StoreAnswer, Meeting)
+    also_reads = (PortOwner, Port)
     acts_at = frozenset({Stage.STORE_CONNECT})
     explains = ("DDP112",)
 

@@ -13,7 +13,8 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, S
 class LoopbackName(Check):
     id, name = "DDP202", "loopback-name"
     title = "This node's name resolves to a loopback address"
-    needs = (GlooInterface, Meeting, (Resolution, PeerInterface, Meeting))
+    needs = (GlooInterface, Meeting)
+    also_reads = (Resolution, PeerInterface)
     acts_at = frozenset({Stage.GLOO_MESH})
 
     def not_applicable(self, facts: Facts) -> str:

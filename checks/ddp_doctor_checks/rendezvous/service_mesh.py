@@ -13,7 +13,8 @@ BROKEN = ("silent", "closes", "http", "other")
 class ServiceMesh(Check):
     id, name = "DDP207", "service-mesh"
     title = "A side-car proxy is in the path between ranks"
-    needs = (Meeting, (SideCar, StoreAnswer, Meeting))
+    needs = (Meeting, (SideCar, Meeting))
+    also_reads = (StoreAnswer,)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     explains = ("DDP209",)
 

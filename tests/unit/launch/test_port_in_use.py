@@ -7,7 +7,7 @@ import pytest
 from checking import run_check
 from ddp_doctor_checks.launch.port_in_use import PortInUse
 
-from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.launch import Ancestor, Variable
 from ddp_doctor.facts.names import Interface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
 from ddp_doctor.model import Absent, Confidence, Severity
@@ -70,6 +70,12 @@ def test_a_running_job_is_a_note(command: str) -> None:
     (finding,) = run_check(PortInUse, RANK_0, TAKEN, owner, STORE).findings
     assert finding.severity is Severity.NOTE
     assert finding.fixes[0].commands == ("ddp-doctor attach 77",)
+
+
+def test_the_agent_that_started_this_rank_is_right() -> None:
+    agent = msgspec.structs.replace(OWNER, command="pt_elastic")
+    above = Ancestor(depth=1, pid=77, command="pt_elastic")
+    assert run_check(PortInUse, RANK_0, TAKEN, agent, above).outcome.status == "clear"
 
 
 def test_the_store_of_another_slurm_job_is_a_hit() -> None:
