@@ -235,8 +235,8 @@ class _Trial:
         self.deadline = _inside(self._host, self._most_seconds + 0.1 * size)
         self._seconds = self.deadline.remaining()
         self._started = time.monotonic()
-        # torch's own time-out comes first, so that a rank that waits can say what for
-        child.send({"do": "ranks", "world_size": size, "backend": self._backend, "seconds": 0.7 * self._seconds})
+        # torch takes up to twice its own time-out to say what it waited for, and that should come first
+        child.send({"do": "ranks", "world_size": size, "backend": self._backend, "seconds": 0.45 * self._seconds})
 
     def hear(self, message: Mapping[str, Any]) -> None:
         state = self._ranks[message["rank"]]
