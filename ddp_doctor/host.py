@@ -64,6 +64,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.messages[0] if self.messages else {}
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked of the probes of `run`: ranks to start (None: one per visible GPU), and use of the GPUs."""
+
+    nproc: int | None = None
+    active: Literal["auto", "always", "never"] = "auto"
+
+
 class Host:
     """This machine, within one deadline. `environ` is what is examined, not necessarily the doctor's own."""
 
@@ -76,6 +83,7 @@ class Host:
         python: str | None = None,
         cwd: str | None = None,
         root: str = "/",
+        options: Options | None = None,
     ) -> None:
         """`root` is where /proc, /sys, /dev and /etc are looked up: another folder shows a described machine's."""
         self.root = root
@@ -84,6 +92,7 @@ class Host:
         self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)
         self.python = python or sys.executable or "python3"
         self.cwd = cwd
+        self.options = options or Options()
         self.name = socket.gethostname()
         self._lock = threading.Lock()
         self._children: set[Child] = set()

@@ -21,6 +21,12 @@ class TorchInstall(Fact, frozen=True, kw_only=True):
     """The libnccl.so.2 that importing torch loads; empty where torch has none or links it statically."""
     nccl_wheels: tuple[str, ...] = ()
     """Every installed distribution that ships a libnccl, such as `nvidia-nccl-cu12 2.27.5`."""
+    needs_nccl: str = ""
+    """The NCCL distribution this torch declares to need, in the same form; empty where it declares none."""
+    nccl_owner: str = ""
+    """Which of `nccl_wheels` the file `libnccl` came from, by its recorded size; empty where none or several fit."""
+    installer: Literal["pip", "uv", ""] = ""
+    """What can install into it: its own pip, uv into a virtual environment without pip, nothing where it is managed."""
 
     def text(self) -> str:
         build = f"CUDA {self.cuda}" if self.cuda else f"ROCm {self.hip}" if self.hip else "CPU build"
@@ -28,7 +34,13 @@ class TorchInstall(Fact, frozen=True, kw_only=True):
 
 
 class TorchRuntime(Fact, frozen=True, kw_only=True):
-    """What happened when torch was imported. `error` is the exception or signal; empty when it imported."""
+    """What happened when torch was imported. `error` is the exception or signal; empty when it imported.
+
+    `source` is the interpreter. `libnccl` is the file that is then mapped, which is what a job uses. `libuv` is known
+    once a store was made. `printed` is what was written to stdout and stderr, kept only where the import failed.
+    """
+
+    outcome: Literal["imported", "raised", "died", "timeout"] = "imported"
 
     version: str = ""
     cuda: str = ""
@@ -37,6 +49,7 @@ class TorchRuntime(Fact, frozen=True, kw_only=True):
     distributed: bool = False
     gloo: bool = False
     nccl_backend: bool = False
+    libnccl: str = ""
     libuv: bool | None = None
     seconds: float = 0.0
     error: str = ""
@@ -67,18 +80,23 @@ class TrialRank(Fact, frozen=True, kw_only=True):
     """One rank that the doctor started itself: how far it came through init_process_group and a checked all-reduce.
 
     `stage` is the last one it reported before it ended or was killed; `value_ok` is None before the all-reduce returned.
+    `timeout` is one that did not come back, or that came back with torch's own words about a time-out in `error`;
+    `unfinished` means that it was ended because another rank of the trial had failed. The number is the rank in the
+    trial, which is no rank of a job, so the subject carries none.
     """
 
     rank: int
     world_size: int
     backend: str
     stage: Stage
-    outcome: Literal["passed", "failed", "timeout"]
+    outcome: Literal["passed", "failed", "timeout", "unfinished"]
     value_ok: bool | None = None
     seconds: float = 0.0
     error: str = ""
     interface: str = ""
     """The value of GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME it ran under; empty if none."""
+    address: str = ""
+    """The address Gloo listened on, read from the rank's own socket; empty before that or without Gloo."""
 
     def text(self) -> str:
         what = f"{self.backend} rank {self.rank}/{self.world_size} {self.outcome} at {self.stage.label}"

@@ -19,7 +19,11 @@ _LEAVES: Mapping[str, tuple[Stage, Stage]] = {
     "_store_based_barrier": (Stage.STORE_WAIT, Stage.STORE_WAIT),
 }
 _DEFAULT_KEY = re.compile(r"/default_pg/(\d+)//(?:cpu|cuda)//\d+(?:/(\d+))?")
-_LIBRARY = re.compile(r"(^|/)(torch|site-packages|dist-packages|lib/python3[\w.]*)/|^<|(^|/)threading\.py$")
+# a folder of the user's may be called torch too; torch's own files are short names in a dump, or lie in known packages
+_LIBRARY = re.compile(
+    r"^torch/|/torch/(distributed|multiprocessing|nn|utils)/|(^|/)(site-packages|dist-packages|lib/python3[\w.]*)/"
+    r"|^<|(^|/)threading\.py$"
+)
 
 
 def interpret(facts: Facts) -> list[Fact]:

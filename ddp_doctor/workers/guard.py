@@ -53,7 +53,12 @@ def main():
     request = hear()
     if request is None:
         return
-    scope = {"__name__": "ddp_doctor_worker", "__file__": worker, "die_with_parent": die_with_parent}
+    scope = {
+        "__name__": "ddp_doctor_worker",
+        "__file__": worker,
+        "die_with_parent": die_with_parent,
+        "channel": channel,
+    }
     with open(worker, encoding="utf-8") as file:
         exec(compile(file.read(), worker, "exec"), scope)
     scope["main"](request, say, hear)

@@ -1,4 +1,4 @@
-"""DDP501: versions of driver, CUDA and torch that do not go together."""
+"""DDP501: versions of driver, CUDA, NCCL and torch that do not go together."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor_checks.software.nccl_version import wrong_nccl
 
 
 class VersionMismatch(Check):
@@ -15,11 +16,14 @@ class VersionMismatch(Check):
     title = "Versions that do not belong together"
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
     also_reads = (*READS, DriverClash)
+    explains = ("DDP507",)
 
     def not_applicable(self, facts: Facts) -> str:
-        return why_not_nvidia(facts)
+        # a library that lacks a function ends the import on any machine
+        return "" if any(wrong_nccl(self, facts)) else why_not_nvidia(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from wrong_nccl(self, facts)
         for seen in gpu_views(facts):
             for clash in facts[DriverClash]:
                 if clash.subject.host == seen.host:
