@@ -18,6 +18,7 @@ from ddp_doctor.deadline import Deadline
 WORKERS = Path(__file__).parent / "workers"
 MOST_MESSAGES = 10_000
 MOST_BYTES = 1 << 20
+MOST_MESSAGE = 256 << 20
 MOST_PRINTED = 16 << 20
 SECONDS_TO_DIE = 0.5
 
@@ -41,6 +42,7 @@ class Child:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._printed = os.memfd_create(f"ddp-doctor {worker}", os.MFD_CLOEXEC)
         self._messages = 0
+        self._pieces: dict[bytes, bytes] = {}
         self._ended: int | None = None
         try:
             with theirs:
@@ -89,8 +91,13 @@ class Child:
             self._messages += 1
             if not data or self._messages > MOST_MESSAGES:
                 return None
+            sender, _, piece = data.partition(b" ")
+            whole = self._pieces.pop(sender[1:], b"") + piece
+            if sender.startswith(b"+") and len(whole) <= MOST_MESSAGE:
+                self._pieces[sender[1:]] = whole
+                continue
             try:
-                message = json.loads(data)
+                message = json.loads(whole)
             except ValueError:
                 continue
             if isinstance(message, dict):

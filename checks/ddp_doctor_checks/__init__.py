@@ -8,6 +8,7 @@ from importlib import import_module
 
 from ddp_doctor.model import Check
 from ddp_doctor.packs import Pack
+from ddp_doctor_checks.headlines import HEADLINES
 
 AREAS = ("launch", "rendezvous", "network", "gpu", "software", "program")
 
@@ -25,4 +26,4 @@ def check_types() -> Iterator[type[Check]]:
 
 def pack() -> Pack:
     """The pack, as `ddp_doctor.packs.load_pack` expects it."""
-    return Pack(checks=tuple(check_types()))
+    return Pack(checks=tuple(check_types()), headlines=HEADLINES)

@@ -111,7 +111,7 @@ def run(
         _option("--nproc", help="Trial ranks to start. Default: the visible GPUs, else 2.", min=1, max=1024),
     ] = None,
     script: Annotated[
-        Path | None, _option("--script", help="Also read this training script, without running it.")
+        Path | None, _option("--script", help="Also read this training script, without running it.", exists=True)
     ] = None,
     active: Annotated[Active, _option("--active", help="Whether probes may use the GPUs.")] = Active.AUTO,
     format: FormatOption = Format.TEXT,
@@ -201,7 +201,9 @@ def triage(
 @app.command()
 def lint(
     context: typer.Context,
-    scripts: Annotated[list[Path], typer.Argument(metavar="SCRIPT...", help="Training scripts or folders of them.")],
+    scripts: Annotated[
+        list[Path], typer.Argument(metavar="SCRIPT...", help="Training scripts or folders of them.", exists=True)
+    ],
     format: FormatOption = Format.TEXT,
     output: OutputOption = None,
     color: ColourOption = Colour.AUTO,

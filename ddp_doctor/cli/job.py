@@ -34,7 +34,7 @@ def examine_processes(
         selection=selection,
         describe=_target,
         rows=_rows,
-        examined=bool(alive),
+        examined=lambda facts: bool(alive),
         waiting=True,
         started=out.started,
         progress=out.waiting,
@@ -65,7 +65,7 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
         selection=selection,
         describe=_target,
         rows=_rows,
-        examined=read_any,
+        examined=lambda facts: read_any,
         waiting=True,
         started=out.started,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import typer
 
 from ddp_doctor.cli.output import Output
 from ddp_doctor.examine import Selection, examine
-from ddp_doctor.facts.launch import Launcher
+from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.host import Host, Options
+from ddp_doctor.interpret.launcher import started_by
 from ddp_doctor.model import Facts, Report, Target
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes import probes_for_run
-from ddp_doctor.probes.interpreter import CHOICE_SECONDS, NoInterpreter, choose_python
+from ddp_doctor.probes.interpreter import CHOICE_SECONDS, Choice, NoInterpreter, choose_python
+from ddp_doctor.probes.scripts import scripts_probe
 
 
 def examine_node(
@@ -46,23 +49,28 @@ def examine_node(
         "run",
         load_packs(),
         host=host,
-        probes=probes_for_run(),
+        probes=(*probes_for_run(), *((scripts_probe([str(script)]),) if script else ())),
         selection=selection,
-        describe=lambda facts: _target(facts, host, "; ".join((choice.why, *choice.passed_over))),
+        describe=lambda facts: _target(facts, host, choice),
         started=out.started,
         progress=out.waiting,
     )
 
 
-def _target(facts: Facts, host: Host, why_python: str) -> Target:
+def _target(facts: Facts, host: Host, choice: Choice) -> Target:
     runtime, install = facts.first(TorchRuntime), facts.first(TorchInstall)
-    launcher = facts.first(Launcher)
+    launcher = started_by(facts)
+    gpus = facts[DriverGpu]
+    names = {gpu.name for gpu in gpus if gpu.name}
+    own = choice.python == sys.executable and not choice.passed_over
     return Target(
         hosts=(host.name,),
         world_size=launcher.world_size if launcher else None,
         launcher=launcher.name if launcher else None,
         torch=(runtime and runtime.version) or (install and install.version) or None,
         nccl=(runtime and runtime.nccl) or None,
-        python=host.python,
-        why_python=why_python,
+        gpus=len(gpus) if gpus or facts.first(DriverState) else None,
+        gpu_name=names.pop() if len(names) == 1 else None,
+        python=choice.python,
+        why_python=None if own else "; ".join((choice.why, *choice.passed_over)),
     )

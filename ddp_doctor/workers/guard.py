@@ -13,6 +13,7 @@ import socket
 import sys
 
 PR_SET_PDEATHSIG = 1
+LONGEST_DATAGRAM = 100000  # the kernel's default send buffer holds 212992 bytes
 
 
 def die_with_parent(parent_pid):
@@ -43,7 +44,12 @@ def main():
     channel = socket.socket(fileno=channel_fd)
 
     def say(message):
-        channel.sendall(json.dumps(message).encode())
+        """Send one message; a long one in pieces, each marked with this process, since several may send at a time."""
+        data = json.dumps(message).encode()
+        while len(data) > LONGEST_DATAGRAM:
+            channel.sendall(b"+%d " % os.getpid() + data[:LONGEST_DATAGRAM])
+            data = data[LONGEST_DATAGRAM:]
+        channel.sendall(b"=%d " % os.getpid() + data)
 
     def hear():
         """The doctor's next message, or None when it has closed the channel."""

@@ -1,0 +1,119 @@
+"""The lines of a healthy report: what each group of checks looked at, in one sentence of facts."""
+
+from __future__ import annotations
+
+from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
+from ddp_doctor.facts.host import Limit, ShmSpace, size
+from ddp_doctor.facts.launch import Launcher
+from ddp_doctor.facts.names import GlooInterface, NcclInterface, Resolution
+from ddp_doctor.facts.rendezvous import Meeting, Port
+from ddp_doctor.facts.script import ScriptRead
+from ddp_doctor.facts.software import TorchCuda, TorchRuntime, TrialRank
+from ddp_doctor.interpret.launcher import started_by
+from ddp_doctor.model import Facts, Headline
+
+
+def launch_environment(facts: Facts) -> str:
+    """Who started this process as which rank, or that nobody did."""
+    launcher = started_by(facts)
+    if launcher is not None:
+        return f"rank {launcher.rank} of {launcher.world_size}, started by {launcher.name}"
+    names = [found.name for found in facts[Launcher] if found.alive]
+    if names:
+        return f"inside {names[0]}, not one of its ranks"
+    return "RANK and WORLD_SIZE are not set; torchrun will set them"
+
+
+def name_and_address(facts: Facts) -> str:
+    """What this node's name resolves to, and MASTER_ADDR where it is set."""
+    return ", ".join(f"{found.name} -> {', '.join(found.addresses)}" for found in facts[Resolution] if found.addresses)
+
+
+def store_port(facts: Facts) -> str:
+    """Whether the port of the store is free."""
+    port, meeting = facts.first(Port), facts.first(Meeting)
+    if port is None:
+        return ""
+    which = "MASTER_PORT" if port.named else "torchrun's default"
+    if not port.bindable and meeting is not None and meeting.hosts is False:
+        return f"{port.port} ({which}) is rank 0's"
+    return f"{port.port} ({which}) is free on all addresses" if port.bindable else ""
+
+
+def interfaces(facts: Facts) -> str:
+    """The interfaces that NCCL and Gloo choose."""
+    nccl, gloo = facts.first(NcclInterface), facts.first(GlooInterface)
+    said = []
+    if nccl is not None and nccl.interface:
+        said.append(f"NCCL will choose {nccl.interface} (asked libnccl {nccl.version})")
+    if gloo is not None and gloo.interface:
+        said.append(f"Gloo {'will choose ' if not said else ''}{gloo.interface} (by {gloo.chosen_by})")
+    return ", ".join(said)
+
+
+def gpus_and_driver(facts: Facts) -> str:
+    """How many GPUs the driver, CUDA and torch see."""
+    node, driver, cuda, torch = (
+        facts.first(GpuNode),
+        facts.first(DriverState),
+        facts.first(CudaView),
+        facts.first(TorchCuda),
+    )
+    if node is not None and not node.has_gpu and not (driver and driver.works):
+        return "no NVIDIA GPU on this machine; ranks use Gloo"
+    counts = {
+        "the driver": driver.gpus if driver and driver.works else None,
+        "CUDA": cuda.count if cuda and cuda.works else None,
+        "torch": torch.device_count if torch and torch.available else None,
+    }
+    known = {who: count for who, count in counts.items() if count is not None}
+    if len(known) < 2:
+        return ", ".join(f"{who} sees {count}" for who, count in known.items())
+    busy = sum(bool(gpu.processes) for gpu in facts[DriverGpu])
+    used = f"; {busy} in use" if busy else "; idle"
+    if len(set(known.values())) == 1:
+        return f"{', '.join(known)} agree on {next(iter(known.values()))} GPUs{used}"
+    return ", ".join(f"{who} sees {count}" for who, count in known.items()) + used
+
+
+def trial_ranks(facts: Facts) -> str:
+    """Ranks of the doctor's own that went through init and a checked all-reduce."""
+    ranks = facts[TrialRank]
+    if not ranks or any(rank.outcome != "passed" for rank in ranks):
+        return ""
+    slowest = max(rank.seconds for rank in ranks)
+    runtime = facts.first(TorchRuntime)
+    version = f" with torch {runtime.version}" if runtime else ""
+    return f"{len(ranks)} {ranks[0].backend} ranks initialised and all-reduced right values in {slowest:.2f} s{version}"
+
+
+def room_and_limits(facts: Facts) -> str:
+    """Shared memory and open files."""
+    shm = facts.first(ShmSpace)
+    files = next((limit for limit in facts[Limit] if limit.name == "nofile"), None)
+    said = []
+    if shm is not None and not shm.error:
+        said.append(f"/dev/shm {size(shm.free)} free")
+    if files is not None:
+        said.append(f"{files.soft or 'unlimited'} open files")
+    return ", ".join(said)
+
+
+def script(facts: Facts) -> str:
+    """Which scripts were read."""
+    read = [found for found in facts[ScriptRead] if not found.error]
+    if len(read) == 1:
+        return f"{read[0].path}: {read[0].lines} lines read"
+    return f"{len(read)} files, {sum(found.lines for found in read)} lines read" if read else ""
+
+
+HEADLINES = (
+    Headline(title="launch environment", ids=("DDP102", "DDP109", "DDP110", "DDP117", "DDP118"), say=launch_environment),
+    Headline(title="name and address", ids=("DDP201", "DDP204"), say=name_and_address),
+    Headline(title="port", ids=("DDP112", "DDP209"), say=store_port),
+    Headline(title="interfaces", ids=("DDP301", "DDP303"), say=interfaces),
+    Headline(title="GPUs and driver", ids=("DDP403", "DDP407", "DDP408", "DDP413", "DDP501"), say=gpus_and_driver),
+    Headline(title="trial ranks", ids=("DDP507", "DDP508"), say=trial_ranks),
+    Headline(title="room and limits", ids=("DDP405", "DDP503"), say=room_and_limits),
+    Headline(title="script", ids=("DDP103", "DDP104", "DDP107", "DDP115", "DDP601", "DDP605"), say=script),
+)
