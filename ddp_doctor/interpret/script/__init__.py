@@ -18,14 +18,15 @@ from ddp_doctor.interpret.script.process import DEVICES, NODES, Process, ThreadR
 from ddp_doctor.interpret.script.show import show
 from ddp_doctor.interpret.script.source import Module, parse
 from ddp_doctor.interpret.script.values import Function, Instance, UserClass, Val
-from ddp_doctor.interpret.script.vocabulary import COLLECTIVE_WORDS
 from ddp_doctor.interpret.script.walk import OutOfSteps, Sources, Stop, Walker
 from ddp_doctor.model import Fact
 
 Load = Callable[[str], "str | None"]
 WORLD_LITERAL = re.compile(r"""(?:world_size|nprocs|WORLD_SIZE["']\]?)\s*[=,:]\s*["']?(\d{1,4})\b""")
 RANK_LITERAL = re.compile(r"""rank\w*\s*(?:\(\s*\))?\s*(?:==|!=|<=|>=|<|>)\s*(\d{1,3})\b""")
-TOUCHES_RANKS = re.compile(r"distributed|multiprocessing|thread|CUDA_VISIBLE_DEVICES|accelerat|lightning|deepspeed|notebook_launcher|fork", re.I)
+TOUCHES_RANKS = re.compile(r"torch|lightning|accelerate|deepspeed|transformers")
+"""Without one of these words in it, or in a file beside it, a script starts no ranks."""
+TOUCHES_GROUPS = re.compile(r"distributed|accelerat|lightning|[Ff]abric|deepspeed|\bdist\b|local_rank|global_rank|world_size")
 RANKS_AT_MOST = 6
 
 
@@ -44,9 +45,10 @@ def read_script(path: str, text: str, load: Load | None = None) -> list[Fact]:
         return [ScriptRead(source=where, path=path, lines=lines, error=_why(error, text), line=error.lineno)]
     except ValueError as error:
         return [ScriptRead(source=path, path=path, lines=lines, error=str(error))]
-    if not TOUCHES_RANKS.search(text) and load is None:
+    sources = _sources(module, load)
+    if not TOUCHES_RANKS.search(text) and not sources.any_beside():
         return [ScriptRead(source=path, path=path, lines=lines)]
-    walkers, complete = _walk(module, load)
+    walkers, complete = _walk(sources)
     facts = show(walkers)
     distributed = any(
         process.inits or process.launches or process.threads or any(True for _ in events(process.trace))
@@ -74,7 +76,7 @@ def _why(error: SyntaxError, text: str) -> str:
     return f"line {error.lineno} is no Python this reader knows: {error.msg}"
 
 
-def _walk(module: Module, load: Load | None) -> tuple[list[Walker], bool]:
+def _sources(module: Module, load: Load | None) -> Sources:
     folder = posixpath.dirname(module.path)
 
     def beside(relative: str) -> Module | None:
@@ -87,10 +89,15 @@ def _walk(module: Module, load: Load | None) -> tuple[list[Walker], bool]:
         except (SyntaxError, ValueError):
             return None
 
-    sources = Sources(module, beside)
-    world, ranks = _job(module.text)
+    return Sources(module, beside)
+
+
+def _walk(sources: Sources) -> tuple[list[Walker], bool]:
+    text = sources.main.text
+    world, ranks = _job(text)
     walkers: list[Walker] = []
     complete = True
+    reached: frozenset[ast.AST] = frozenset()
     for rank in ranks:
         devices = DEVICES if world > DEVICES else world
         process = Process(("main",), "launcher", rank, rank % devices, rank // devices, world)
@@ -102,12 +109,13 @@ def _walk(module: Module, load: Load | None) -> tuple[list[Walker], bool]:
                 if how.startswith("FastAPI") and isinstance(function.node, ast.AsyncFunctionDef):
                     continue
                 _run_handler(walker, function, how, spot)
-            _run_entries(walker, walkers[0].visited if walker is not walkers[0] else set())
+            reached = reached or frozenset(walker.visited)
+            _run_entries(walker, reached)
         except OutOfSteps:
             complete = False
         except RecursionError:
             complete = False
-        if not complete or not COLLECTIVE_WORDS.search(module.text) and load is None:
+        if not complete or not (TOUCHES_GROUPS.search(text) or sources.any_beside()):
             break
     if not complete:
         del walkers[1:]  # ranks that were followed to different lines cannot be compared
@@ -131,9 +139,11 @@ def _job(text: str) -> tuple[int, list[int]]:
     return world, ranks[:RANKS_AT_MOST]
 
 
-def _run_entries(walker: Walker, visited: set[ast.AST]) -> None:
-    """Walk what the script defines and never calls: a library's functions, a framework's hooks."""
-    seen = visited | walker.visited
+def _run_entries(walker: Walker, reached: frozenset[ast.AST]) -> None:
+    """Walk what the script defines and never calls: a library's functions, a framework's hooks.
+
+    `reached` are the functions the first rank got to; all ranks must walk the same others.
+    """
     module = walker.sources.main
     main = walker.process
 
@@ -143,7 +153,7 @@ def _run_entries(walker: Walker, visited: set[ast.AST]) -> None:
         walker.as_process(entry, body)
 
     def run(function: Function) -> None:
-        if function.node in seen or not walker.sources.interesting(function.node, module):
+        if function.node in reached or not walker.sources.interesting(function.node, module):
             return
         as_entry(function.node, lambda: walker.run_entry(function, []))
 
@@ -173,3 +183,5 @@ def _run_methods(
     for name, member in list(kind.scope.names.items()):
         if isinstance(member, Function) and name != "__init__":
             run(member.bind(instance, kind))
+        elif isinstance(member, UserClass):
+            _run_methods(walker, member, run, as_entry)

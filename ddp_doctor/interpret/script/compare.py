@@ -166,6 +166,11 @@ def _unequal(
             found.append((first, second, (item, None, twin)))
     only_first = list(events(left))
     only_second = list(events(right))
+    if any(not isinstance(item, Event) for item in (*left, *right)):
+        # under conditions that cannot be decided both may well call the same
+        ops = {(event.op, event.group) for event in only_first} & {(event.op, event.group) for event in only_second}
+        only_first = [event for event in only_first if (event.op, event.group) not in ops]
+        only_second = [event for event in only_second if (event.op, event.group) not in ops]
     if only_first and only_second and len(only_first) == len(only_second):
         only_second = []  # each calls something else at the same point: one fault
     found += [(first, second, (event, None, None)) for event in only_first]

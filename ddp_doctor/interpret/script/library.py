@@ -287,7 +287,8 @@ def init_group(walker: Walker, args: list[Val], kwargs: dict[str, Val], node: as
     if size is not None and world is not None and ASSUMED not in world.tags and process.started_by != "launcher":
         process.world = size
     process.initialized = True
-    walker.event("init_process_group", node)
+    if world is None or rank is None or process.started_by != "launcher":
+        walker.event("init_process_group", node)  # else a part of the ranks may well make a group of their own
     return Known(None)
 
 
@@ -721,7 +722,8 @@ def _instance_method(
                 walker.event(f"self.{name}(sync_dist=True)", node)
         return Unknown()
     walker.process.opaque += 1
-    return named_call(walker, name, args, node)
+    named = named_call(walker, name, args, node)
+    return named if not isinstance(named, Unknown) else Made(name, args, kwargs, node, walker.module)
 
 
 def _unknown_method(
@@ -786,3 +788,8 @@ def entered(walker: Walker, context: Val, node: ast.AST) -> Val:
     return context
 
 
+
+
+def expects_failure(context: Val) -> bool:
+    """Whether a test's context manager expects what happens in it to fail."""
+    return isinstance(context, Made) and context.path.rsplit(".", 1)[-1] in ("assertRaises", "assertRaisesRegex", "raises")

@@ -272,7 +272,7 @@ def groups(process: Process, walker: Walker) -> Iterator[GroupStart]:
     literals = {number_of(init.rank) for init in process.inits if _is_literal(init.rank)}
     siblings = _siblings(process, walker)
     for init in process.inits:
-        if init.thread is not None:
+        if init.thread is not None or init.backend == "fake":
             continue
         module, node = init.spot
         rank = number_of(init.rank)
@@ -403,6 +403,8 @@ def divergences(walkers: list[Walker]) -> Iterator[ConditionalCollective | Group
         for process in walker.processes:
             jobs.setdefault(process.key, []).append(process)
     for processes in jobs.values():
+        if processes[0].named and "distributed.rpc" in processes[0].source_text:
+            continue
         opaque = any(process.opaque or process.named for process in processes)
         for divergence in compare(processes):
             yield _divergence(divergence, opaque)

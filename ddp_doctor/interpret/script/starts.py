@@ -106,7 +106,7 @@ def numbered(
     number = number_of(count)
     literal = number is not None and count is not None and ASSUMED not in count.tags
     name = api.replace("torch.multiprocessing.spawn.spawn", "torch.multiprocessing.spawn")
-    if launcher_called(walker, node, name):
+    if number != 1 and launcher_called(walker, node, name):
         return Known(None)
     launch = _launch(walker, node, name, method, number if literal else None)
     if not walker.walks_children or function is None:

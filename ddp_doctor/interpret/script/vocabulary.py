@@ -142,13 +142,6 @@ INTERESTING = frozenset(
 )  # fmt: skip
 """Words without which a function cannot matter here; names of the user's functions that hold one are added to these."""
 
-COLLECTIVE_WORDS = re.compile(
-    r"\b(?:all_reduce|broadcast|broadcast_object_list|all_gather\w*|gather\w*|scatter\w*|reduce\w*|all_to_all\w*|\w*barrier"
-    r"|new_group|new_subgroups\w*|init_process_group|DistributedDataParallel|FullyShardedDataParallel|fully_shard|wait_for_everyone"
-    r"|init_device_mesh|save_checkpoint|save_state|prepare|setup|async_save|checkpoint|fit|validate|test|get_state_dict|state_dict"
-    r"|pad_across_processes|sync_dist|initialize)\b"
-)
-
 
 def collective(path: str) -> str | None:
     """The collective an external dotted path names, or None."""

@@ -111,12 +111,12 @@ class Sources:
         self.main = main
         self._load = load
         self._known: dict[str, Module | None] = {}
-        self._words: dict[Module, dict[str, frozenset[str]]] = {}
         self._assigned: dict[ast.AST, frozenset[str]] = {}
         self._structural: dict[ast.AST, bool] = {}
         self._wanted: dict[Module, frozenset[str]] = {}
         self._shapes: dict[Module, frozenset[str]] = {}
         self._interesting: dict[ast.AST, bool] = {}
+        self._definitions: dict[Module, tuple[dict[str, set[str]], set[str]]] = {}
 
     def module(self, name: str) -> Module | None:
         """The user's module of that dotted name, if it lies beside the script."""
@@ -124,6 +124,16 @@ class Sources:
             path = name.replace(".", "/")
             self._known[name] = self._load(f"{path}.py") or self._load(f"{path}/__init__.py")
         return self._known[name]
+
+    def any_beside(self) -> bool:
+        """Whether the script imports a file that lies beside it."""
+        for node in ast.walk(self.main.tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            if any(self.module(name) is not None for name in names):
+                return True
+        return False
 
     def wanted(self, module: Module) -> frozenset[str]:
         """Names that make a function of the module worth following: interesting words, and functions that hold one."""
@@ -159,37 +169,54 @@ class Sources:
         return self._assigned[node]
 
     def _closure(self, module: Module, start: frozenset[str]) -> frozenset[str]:
-        functions: dict[str, set[str]] = {}
-        imported: set[str] = set()
-        for node in ast.walk(module.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                functions.setdefault(node.name, set()).update(words(node))
-            elif isinstance(node, ast.ClassDef):
-                functions.setdefault(node.name, set()).update(words(node))
-            elif isinstance(node, ast.ImportFrom):
-                imported.update(alias.asname or alias.name for alias in node.names)
+        """The words, and the names of all functions and classes that lead to one of them."""
+        if module not in self._definitions:
+            self._definitions[module] = _definitions(module)
+        functions, imported = self._definitions[module]
         wanted = set(start) | imported
         grown = True
         while grown:
-            fresh = {name for name, used in functions.items() if name not in wanted and used & wanted}
+            fresh = {name for name, used in functions.items() if name not in wanted and not used.isdisjoint(wanted)}
             wanted |= fresh
             grown = bool(fresh)
         return frozenset(wanted)
 
 
+def _definitions(module: Module) -> tuple[dict[str, set[str]], set[str]]:
+    """The words of each function and class by its name, and the imported names."""
+    functions: dict[str, set[str]] = {}
+    imported: set[str] = set()
+
+    def visit(node: ast.AST, holders: tuple[set[str], ...]) -> None:
+        for child in ast.iter_child_nodes(node):
+            word = _word(child)
+            if word:
+                for holder in holders:
+                    holder.add(word)
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                visit(child, (*holders, functions.setdefault(child.name, set())))
+            else:
+                if isinstance(child, ast.ImportFrom):
+                    imported.update(alias.asname or alias.name for alias in child.names)
+                visit(child, holders)
+
+    visit(module.tree, ())
+    return functions, imported
+
+
+def _word(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, (ast.keyword, ast.arg)):
+        return node.arg
+    return None
+
+
 def words(node: ast.AST) -> set[str]:
-    """Every name, attribute and keyword below a node."""
-    found = set()
-    for part in ast.walk(node):
-        if isinstance(part, ast.Name):
-            found.add(part.id)
-        elif isinstance(part, ast.Attribute):
-            found.add(part.attr)
-        elif isinstance(part, ast.keyword) and part.arg:
-            found.add(part.arg)
-        elif isinstance(part, ast.arg):
-            found.add(part.arg)
-    return found
+    """Every name, attribute, keyword and parameter in a node."""
+    return {word for part in ast.walk(node) if (word := _word(part))}
 
 
 class Walker:
@@ -314,8 +341,10 @@ class Walker:
     def run_entry(self, function: Function, args: list[Val]) -> None:
         """Walk a function nobody in the script calls."""
         self.frames = [Frame(scope=self.main_scope, module=self.sources.main)]
+        bare = Function(function.node, function.scope, function.module, function.bound)
+        bare.owner, bare.only = function.owner, function.only  # whoever calls it need not rely on its defaults
         try:
-            self.invoke(function, args, {}, function.node)
+            self.invoke(bare, args, {}, function.node)
         except Stop:
             pass
         self.frames = []
@@ -448,7 +477,9 @@ class Walker:
         test = self.eval(node.test)
         truth = truth_of(test)
         if truth is None:
-            return self.fork(node, lambda: self.block(node.body), lambda: self.block(node.orelse))
+            return self.fork(
+                node, lambda: self.block(node.body), lambda: self.block(node.orelse), alike=VARIES not in test.tags
+            )
         guard = self.in_main and _is_guard(node.test)
         if not guard:
             self.decide(node, truth, test.tags)
@@ -461,9 +492,18 @@ class Walker:
         return self.block(node.body if truth else node.orelse)
 
     def fork(
-        self, node: ast.AST, first: Callable[[], str | None], second: Callable[[], str | None]
+        self,
+        node: ast.AST,
+        first: Callable[[], str | None],
+        second: Callable[[], str | None],
+        *,
+        alike: bool = True,
     ) -> str | None:
-        """Walk both sides of a branch that cannot be decided, and keep what holds after either."""
+        """Walk both sides of a branch that cannot be decided, and keep what holds after either.
+
+        Not `alike` is a branch that ranks may take differently (`if rank == src` with a source nobody knows): it counts
+        only where both sides make the same calls.
+        """
         choice = Choice(node)
         scope, outer, before = self.scope, self.items, self.scope.names
         initialized = self.process.initialized
@@ -484,7 +524,10 @@ class Walker:
             ends.append((left, scope.names))
         self.unsure -= 1
         self.items = outer
-        if choice.then or choice.other:
+        if not alike:
+            if [item.key for item in choice.then] == [item.key for item in choice.other]:
+                outer += choice.then
+        elif choice.then or choice.other:
             outer.append(choice)
         self.process.initialized = self.process.initialized or initialized
         (left, names), (left_other, names_other) = ends
@@ -505,6 +548,12 @@ class Walker:
 
     def _for(self, node: ast.For | ast.AsyncFor) -> str | None:
         source = self.eval(node.iter)
+        if (
+            isinstance(source, Series)
+            and source.whole
+            and not source.items
+        ):
+            return self.block(node.orelse)
         if (
             isinstance(source, Series)
             and source.whole
@@ -561,12 +610,20 @@ class Walker:
         return None
 
     def _with(self, node: ast.With | ast.AsyncWith) -> str | None:
+        expected_to_fail = False
         for item in node.items:
             context = self.eval(item.context_expr)
             entered = library.entered(self, context, item.context_expr)
+            expected_to_fail = expected_to_fail or library.expects_failure(context)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, entered, node)
-        return self.block(node.body)
+        outer = self.items
+        if expected_to_fail:
+            self.items = []
+        try:
+            return self.block(node.body)
+        finally:
+            self.items = outer
 
     def _try(self, node: ast.Try) -> str | None:
         left: str | None = None
@@ -969,7 +1026,7 @@ class Walker:
     def _boolop(self, node: ast.BoolOp) -> Val:
         stops_at = isinstance(node.op, ast.Or)
         tags: frozenset[str] = NONE
-        unknown = False
+        unknown: frozenset[str] | None = None
         value: Val = Unknown()
         last = len(node.values) - 1
         for index, part in enumerate(node.values):
@@ -977,18 +1034,16 @@ class Walker:
             tags |= value.tags
             truth = truth_of(value)
             if truth is None:
-                unknown = True
+                unknown = (unknown or NONE) | value.tags
             elif truth is stops_at:
                 if index < last:
                     self.decide(node, not stops_at, value.tags)
-                if unknown:
+                if unknown is not None:
                     return Known(stops_at, tags)
                 return value
             elif index < last and VARIES in value.tags:
                 self.decide(node, stops_at, value.tags)
-        if unknown:
-            return Unknown("", tags)
-        return value
+        return value if unknown is None else Unknown("", unknown - IDENTITY)
 
     def _unaryop(self, node: ast.UnaryOp) -> Val:
         value = self.eval(node.operand)
@@ -1028,7 +1083,7 @@ class Walker:
         def take(part: ast.expr) -> None:
             values.append(self.eval(part))
 
-        self.fork(node, lambda: take(node.body), lambda: take(node.orelse))
+        self.fork(node, lambda: take(node.body), lambda: take(node.orelse), alike=VARIES not in test.tags)
         return merge(values[0], values[1]) if len(values) == 2 else Unknown()
 
     def _joinedstr(self, node: ast.JoinedStr) -> Val:
