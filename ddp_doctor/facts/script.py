@@ -182,7 +182,21 @@ class GroupCreation(ScriptFact, frozen=True, kw_only=True):
     fault: Literal["some-ranks", "different-members"]
     inner: Place | None = None
     condition: Place | None = None
-    members: dict[str, str] = {}
-    """Rank -> the members it names, as far as reading shows."""
+    members: tuple[tuple[int, str], ...] = ()
+    """A rank and the members it names, as far as reading shows."""
     proven: bool = False
     rewrite: str | None = None
+
+
+KINDS: tuple[type[ScriptFact], ...] = (
+    ThreadedStart,
+    SpawnCall,
+    ForkStart,
+    MaskAssignment,
+    DeviceChoice,
+    GroupStart,
+    PortChoice,
+    ConditionalCollective,
+    GroupCreation,
+)
+"""What every reading of a script looks for."""

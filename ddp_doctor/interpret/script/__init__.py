@@ -7,26 +7,30 @@ code itself names). What one rank calls and another does not is then a plain com
 from __future__ import annotations
 
 import ast
+import io
 import posixpath
 import re
+import tokenize
 from collections.abc import Callable
 
 import msgspec
 
-from ddp_doctor.facts.script import ScriptFact, ScriptRead
+from ddp_doctor.facts.script import KINDS, ScriptFact, ScriptRead
 from ddp_doctor.interpret.script.process import DEVICES, NODES, Process, ThreadRun, events
 from ddp_doctor.interpret.script.show import show
 from ddp_doctor.interpret.script.source import Module, parse
 from ddp_doctor.interpret.script.values import Function, Instance, UserClass, Val
 from ddp_doctor.interpret.script.walk import OutOfSteps, Sources, Stop, Walker
-from ddp_doctor.model import Fact
+from ddp_doctor.model import Absent, Fact, Facts
 
 Load = Callable[[str], "str | None"]
 WORLD_LITERAL = re.compile(r"""(?:world_size|nprocs|WORLD_SIZE["']\]?)\s*[=,:]\s*["']?(\d{1,4})\b""")
 RANK_LITERAL = re.compile(r"""rank\w*\s*(?:\(\s*\))?\s*(?:==|!=|<=|>=|<|>)\s*(\d{1,3})\b""")
 TOUCHES_RANKS = re.compile(r"torch|lightning|accelerate|deepspeed|transformers")
 """Without one of these words in it, or in a file beside it, a script starts no ranks."""
-TOUCHES_GROUPS = re.compile(r"distributed|accelerat|lightning|[Ff]abric|deepspeed|\bdist\b|local_rank|global_rank|world_size")
+TOUCHES_GROUPS = re.compile(
+    r"distributed|accelerat|lightning|[Ff]abric|deepspeed|\bdist\b|local_rank|global_rank|world_size"
+)
 RANKS_AT_MOST = 6
 
 
@@ -58,9 +62,39 @@ def read_script(path: str, text: str, load: Load | None = None) -> list[Fact]:
     return [read, *(_sourced(fact) for fact in facts)]
 
 
-def unreadable(path: str, reason: str) -> ScriptRead:
-    """A script whose text could not even be decoded."""
-    return ScriptRead(source=path, path=path, error=reason)
+def script_facts(path: str, content: bytes, load: Load | None = None) -> Facts:
+    """What a script shows, as facts to judge: what was looked for and is not there, and what could not be read.
+
+    The text is decoded as Python does, by its byte order mark or coding line.
+    """
+    try:
+        text = decoded(content)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        found: list[Fact] = [ScriptRead(source=path, path=path, error=f"its text cannot be decoded: {error}")]
+    else:
+        found = read_script(path, text, load)
+    read = found[0]
+    assert isinstance(read, ScriptRead)
+    if read.error:
+        return Facts(found, _unread(read, read.error, "mend it so that `python -m py_compile` accepts it"))
+    if not read.complete:
+        return Facts(
+            found, _unread(read, "it is too large to be followed to its end", "name the file that starts the ranks")
+        )
+    return Facts(found, (), [kind.kind() for kind in KINDS])
+
+
+def decoded(content: bytes) -> str:
+    """The text of a Python file; raises what a wrong or unknown encoding raises."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding)
+
+
+def _unread(read: ScriptRead, reason: str, how_to_get: str) -> list[Absent]:
+    return [
+        Absent(kind=kind.kind(), status="absent", reason=f"{read.path}: {reason}", how_to_get=how_to_get)
+        for kind in KINDS
+    ]
 
 
 def _sourced(fact: ScriptFact) -> Fact:

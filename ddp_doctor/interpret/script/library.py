@@ -6,10 +6,9 @@ import ast
 import builtins
 import re
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from ddp_doctor.interpret.script import starts
-from ddp_doctor.interpret.script import vocabulary as words
+from ddp_doctor.interpret.script import starts, vocabulary as words
 from ddp_doctor.interpret.script.process import DEFAULT, DEVICES, CudaUse, Device, Init, Mask
 from ddp_doctor.interpret.script.values import (
     ARGUMENT,
@@ -27,7 +26,6 @@ from ddp_doctor.interpret.script.values import (
     Instance,
     Known,
     Made,
-    Method,
     Partial,
     Series,
     Super,
@@ -43,19 +41,13 @@ if TYPE_CHECKING:
     from ddp_doctor.interpret.script.walk import Walker
 
 BUILTINS = frozenset(dir(builtins))
-KNOWN_ROOTS = frozenset(
-    {
-        "torch", "torchvision", "torchaudio", "numpy", "scipy", "pandas", "tqdm", "transformers", "datasets", "accelerate",
-        "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "wandb", "PIL", "cv2", "sklearn", "matplotlib",
-        "tensorboard", "tensorboardX", "yaml", "hydra", "omegaconf", "einops", "timm", "ray", "apex", "psutil", "rich",
-        "evaluate", "peft", "safetensors", "huggingface_hub", "torchmetrics", "flask", "fastapi", "gradio", "pytest", "fire",
-        "click", "typer", "absl", "termcolor", "packaging", "requests", "builtins",
-    }
-)  # fmt: skip
-"""Libraries that neither call a collective of ours nor choose a device unless this reader knows it."""
 WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*\d{4,}")
-SAFE_TEXT_METHODS = frozenset({"strip", "lower", "upper", "startswith", "endswith", "isdigit", "removeprefix", "removesuffix"})
-RUNNERS = frozenset({"fire.Fire", "typer.run", "absl.app.run", "torch.distributed.elastic.multiprocessing.errors.record"})
+SAFE_TEXT_METHODS = frozenset(
+    {"strip", "lower", "upper", "startswith", "endswith", "isdigit", "removeprefix", "removesuffix"}
+)
+RUNNERS = frozenset(
+    {"fire.Fire", "typer.run", "absl.app.run", "torch.distributed.elastic.multiprocessing.errors.record"}
+)
 
 
 # --- the environment
@@ -132,7 +124,7 @@ def choose_device(walker: Walker, node: ast.AST, call: str, value: Val) -> None:
     number = _index(value)
     masked = mask.value
     devices = mask_size(masked)
-    if number is None or not isinstance(masked, Known) and VARIES not in masked.tags:
+    if number is None or (not isinstance(masked, Known) and VARIES not in masked.tags):
         return
     same = VARIES in masked.tags and VARIES in value.tags and MODULO not in value.tags | masked.tags
     same = same and (number_of(masked) == number or not isinstance(masked, Known))
@@ -165,19 +157,23 @@ def _index(value: Val) -> int | None:
 
 def _is_cuda(value: Val) -> bool:
     if isinstance(value, Made) and value.path == "torch.device":
-        return bool(value.args) and (_is_cuda(value.args[0]) or isinstance(value.args[0], Known) and number_of(value.args[0]) is not None)
+        return bool(value.args) and (
+            _is_cuda(value.args[0]) or (isinstance(value.args[0], Known) and number_of(value.args[0]) is not None)
+        )
     text = text_of(value)
     if text is not None:
         return text.startswith("cuda")
     if isinstance(value, Unknown):
         return value.name.startswith("text cuda")
-    return isinstance(value, Known) and isinstance(value.value, int) and bool(value.tags & {RANK, LOCAL, ARGUMENT, MODULO})
+    return (
+        isinstance(value, Known) and isinstance(value.value, int) and bool(value.tags & {RANK, LOCAL, ARGUMENT, MODULO})
+    )
 
 
 def _numbered(value: Val) -> bool:
     """Whether a CUDA device value names one device."""
     if isinstance(value, Made) and value.path == "torch.device":
-        return len(value.args) > 1 or bool(value.args) and _numbered(value.args[0])
+        return len(value.args) > 1 or (bool(value.args) and _numbered(value.args[0]))
     text = text_of(value)
     if text is not None:
         return ":" in text
@@ -215,9 +211,7 @@ def group_of(walker: Walker, value: Val | None) -> tuple[str, tuple[int, ...] | 
     return None
 
 
-def collective(
-    walker: Walker, op: str, args: list[Val], kwargs: dict[str, Val], node: ast.AST, position: int
-) -> Val:
+def collective(walker: Walker, op: str, args: list[Val], kwargs: dict[str, Val], node: ast.AST, position: int) -> Val:
     """A collective of torch.distributed."""
     given = kwargs.get("group", kwargs.get("process_group"))
     if given is None and 0 <= position < len(args):
@@ -268,7 +262,8 @@ def init_group(walker: Walker, args: list[Val], kwargs: dict[str, Val], node: as
     port_spot = walker.spot(node)
     if method is None or text_of(method) == "env://":
         variable_name = next(
-            (name for name in ("MASTER_PORT", "MASTER_ADDR") if name in process.env and FREE in process.env[name].tags), None
+            (name for name in ("MASTER_PORT", "MASTER_ADDR") if name in process.env and FREE in process.env[name].tags),
+            None,
         )
         port = process.env[variable_name] if variable_name else None
         port_spot = process.env_spots[variable_name] if variable_name else port_spot
@@ -276,7 +271,15 @@ def init_group(walker: Walker, args: list[Val], kwargs: dict[str, Val], node: as
     if device is not None:
         choose_device(walker, node, "device_id=", device)
     init = Init(
-        walker.spot(node), text_of(given("backend", 0)), rank, rank_spot, world, port, port_spot, walker.unsure == 0, walker.thread
+        walker.spot(node),
+        text_of(given("backend", 0)),
+        rank,
+        rank_spot,
+        world,
+        port,
+        port_spot,
+        walker.unsure == 0,
+        walker.thread,
     )
     process.inits.append(init)
     if walker.thread is not None:
@@ -331,7 +334,7 @@ def external_call(walker: Walker, path: str, args: list[Val], kwargs: dict[str, 
         raise Stop
     if words.FREE_CALLS.search(path) or path in words.RANDOM_PATHS:
         return starts.free_value(walker, node, path)
-    if root not in KNOWN_ROOTS and root not in sys.stdlib_module_names:
+    if root not in words.KNOWN_ROOTS and root not in sys.stdlib_module_names:
         walker.process.opaque += 1
         named = named_call(walker, path.rsplit(".", 1)[-1], args, node)
         if not (isinstance(named, Unknown) and not named.name):
@@ -378,7 +381,10 @@ def _torch_call(walker: Walker, path: str, args: list[Val], kwargs: dict[str, Va
         if _is_cuda(made) and _numbered(made):
             choose_device(walker, node, "torch.device", args[1] if len(args) > 1 else args[0])
         return made
-    if path in ("torch.set_default_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx") and args:
+    if (
+        path in ("torch.set_default_device", "torch.accelerator.set_device_index", "torch.accelerator.set_device_idx")
+        and args
+    ):
         place_on(walker, node, path, args[0])
         if path.startswith("torch.accelerator."):
             choose_device(walker, node, path, args[0])
@@ -755,7 +761,11 @@ def known_attribute(walker: Walker, owner: Val, name: str) -> Val | None:
     if name in ("is_main_process", "is_last_process") and isinstance(owner, Made) and owner.path in words.ACCELERATORS:
         first = name == "is_main_process"
         return Known(walker.process.rank == (0 if first else walker.process.world - 1), frozenset({VARIES}))
-    if isinstance(owner, Unknown) and not words.COMMUNICATORS.search(name) and name in ("dist", "fabric", "strategy", "accelerator"):
+    if (
+        isinstance(owner, Unknown)
+        and not words.COMMUNICATORS.search(name)
+        and name in ("dist", "fabric", "strategy", "accelerator")
+    ):
         return Unknown(name)
     if isinstance(owner, (Unknown, Made)) and words.COMMUNICATORS.search(name):
         return Unknown(name)
@@ -788,8 +798,10 @@ def entered(walker: Walker, context: Val, node: ast.AST) -> Val:
     return context
 
 
-
-
 def expects_failure(context: Val) -> bool:
     """Whether a test's context manager expects what happens in it to fail."""
-    return isinstance(context, Made) and context.path.rsplit(".", 1)[-1] in ("assertRaises", "assertRaisesRegex", "raises")
+    return isinstance(context, Made) and context.path.rsplit(".", 1)[-1] in (
+        "assertRaises",
+        "assertRaisesRegex",
+        "raises",
+    )

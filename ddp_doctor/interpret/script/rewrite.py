@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import itertools
 from dataclasses import dataclass
 
 from ddp_doctor.interpret.script.source import Module
@@ -28,7 +29,7 @@ def diff(module: Module, edits: list[Edit]) -> str | None:
     old = module.raw_lines
     new = list(old)
     ordered = sorted(edits, key=lambda edit: (edit.first, edit.last), reverse=True)
-    for later, earlier in zip(ordered, ordered[1:], strict=False):
+    for later, earlier in itertools.pairwise(ordered):
         if earlier.last >= later.first:
             return None
     for edit in ordered:
@@ -79,7 +80,11 @@ def _shifted(module: Module, first: int, last: int, by: str) -> tuple[str, ...] 
     for node in ast.walk(module.tree):
         if isinstance(node, (ast.Constant, ast.JoinedStr)) and getattr(node, "lineno", 0) >= first:
             end = node.end_lineno or node.lineno
-            if end <= last and end > node.lineno and (isinstance(node, ast.JoinedStr) or isinstance(node.value, (str, bytes))):
+            if (
+                end <= last
+                and end > node.lineno
+                and (isinstance(node, ast.JoinedStr) or isinstance(node.value, (str, bytes)))
+            ):
                 return None
     return tuple(by + line if line.strip() else line for line in module.lines[first - 1 : last])
 
@@ -331,7 +336,10 @@ def _unwrapped(
         body = target.body
         given = [defaults.get(part.id, part) if isinstance(part, ast.Name) else part for part in body.args]
         return (body.func, given, body.keywords)
-    if isinstance(target, ast.Call) and (getattr(target.func, "attr", "") or getattr(target.func, "id", "")) == "partial":
+    if (
+        isinstance(target, ast.Call)
+        and (getattr(target.func, "attr", "") or getattr(target.func, "id", "")) == "partial"
+    ):
         if not target.args:
             return None
         return (target.args[0], [*target.args[1:], *args], [*target.keywords, *keywords])
@@ -359,16 +367,29 @@ def _mapped(module: Module, call: ast.Call, owner: ast.stmt) -> ThreadLoop | Non
         if isinstance(rows, (ast.ListComp, ast.GeneratorExp)) and len(rows.generators) == 1:
             generator = rows.generators[0]
             count = _count(generator.iter)
-            if count and isinstance(generator.target, ast.Name) and isinstance(rows.elt, ast.Tuple) and not generator.ifs:
-                return ThreadLoop(_pool_block(module, owner), target, list(rows.elt.elts), [], generator.target.id, count)
+            if (
+                count
+                and isinstance(generator.target, ast.Name)
+                and isinstance(rows.elt, ast.Tuple)
+                and not generator.ifs
+            ):
+                return ThreadLoop(
+                    _pool_block(module, owner), target, list(rows.elt.elts), [], generator.target.id, count
+                )
             return None
-        if isinstance(rows, ast.List) and rows.elts and all(isinstance(row, ast.Tuple) and row.elts for row in rows.elts):
+        if (
+            isinstance(rows, ast.List)
+            and rows.elts
+            and all(isinstance(row, ast.Tuple) and row.elts for row in rows.elts)
+        ):
             given = [list(row.elts) for row in rows.elts if isinstance(row, ast.Tuple)]
             firsts = [part[0].value if isinstance(part[0], ast.Constant) else None for part in given]
             tails = {tuple(ast.unparse(item) for item in part[1:]) for part in given}
             if firsts == list(range(len(given))) and len(tails) == 1:
                 index: ast.expr = ast.Name(id="rank", ctx=ast.Load())
-                return ThreadLoop(_pool_block(module, owner), target, [index, *given[0][1:]], [], "rank", str(len(given)))
+                return ThreadLoop(
+                    _pool_block(module, owner), target, [index, *given[0][1:]], [], "rank", str(len(given))
+                )
         return None
     count = _count(rows)
     if count is None:
@@ -427,7 +448,9 @@ def _targets(node: ast.stmt) -> set[str]:
     return set()
 
 
-WAITING = frozenset({"start", "join", "result", "wait", "setDaemon", "shutdown", "close", "as_completed", "gather", "get"})
+WAITING = frozenset(
+    {"start", "join", "result", "wait", "setDaemon", "shutdown", "close", "as_completed", "gather", "get"}
+)
 
 
 def _waits_for(node: ast.stmt, names: set[str]) -> bool:
@@ -476,7 +499,11 @@ def _empty_lists(siblings: list[ast.stmt], index: int, names: set[str]) -> list[
 def _comprehended(module: Module, call: ast.Call, owner: ast.stmt) -> ThreadLoop | None:
     """`threads = [Thread(target=worker, args=(r,)) for r in range(n)]`, `gather(*(to_thread(worker, r) for r in ...))`."""
     parent = module.parents.get(call)
-    if not isinstance(parent, (ast.ListComp, ast.GeneratorExp)) or parent.elt is not call or len(parent.generators) != 1:
+    if (
+        not isinstance(parent, (ast.ListComp, ast.GeneratorExp))
+        or parent.elt is not call
+        or len(parent.generators) != 1
+    ):
         return None
     generator = parent.generators[0]
     job, count = _job(call), _count(generator.iter)
@@ -502,8 +529,14 @@ def _looped(module: Module, call: ast.Call, owner: ast.stmt) -> ThreadLoop | Non
         if node is owner or _waits_for(node, names):
             continue
         value = node.value if isinstance(node, ast.Expr) else None
-        appended = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "append" and bool(words(value) & names)
-        flagged = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr == "daemon"
+        appended = (
+            isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "append" and bool(words(value) & names)
+        )
+        flagged = (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Attribute)
+            and node.targets[0].attr == "daemon"
+        )
         if not appended and not flagged:
             return None
     if isinstance(call.func, ast.Attribute) and call.func.attr in ("submit", "apply_async"):
@@ -543,7 +576,11 @@ def _single(module: Module, call: ast.Call, owner: ast.stmt) -> ThreadLoop | Non
         names |= _targets(node)
     statements = [node for node, _ in members]
     index = siblings.index(statements[-1])
-    between = [node for node in siblings[siblings.index(statements[0]) : index] if node not in statements and _waits_for(node, names)]
+    between = [
+        node
+        for node in siblings[siblings.index(statements[0]) : index]
+        if node not in statements and _waits_for(node, names)
+    ]
     statements = sorted({*statements, *between, *_waiting(siblings[index + 1 :], names)}, key=lambda node: node.lineno)
     variable: ast.expr = ast.Name(id="rank", ctx=ast.Load())
     return ThreadLoop(statements, job[0], [variable, *members[0][1][1:]], [], "rank", str(len(members)))
@@ -567,7 +604,9 @@ def _spawn_call(module: Module, loop: ThreadLoop) -> tuple[tuple[str, ...], str 
         given = "".join(f"{ast.unparse(part)}, " for part in rest)
         args = f"args=({given.rstrip(' ') if len(rest) == 1 else given.rstrip(', ')}), " if rest else ""
         return ((), f"spawn({worker}, {args}nprocs={loop.count})")
-    if any(isinstance(part, ast.Starred) for part in loop.args) or any(keyword.arg is None for keyword in loop.keywords):
+    if any(isinstance(part, ast.Starred) for part in loop.args) or any(
+        keyword.arg is None for keyword in loop.keywords
+    ):
         return ((), None)
     used: set[str] = set()
     for part in [*loop.args, *(keyword.value for keyword in loop.keywords)]:
@@ -634,10 +673,13 @@ PER_PROCESS = ("port", "rand", "temp", "uuid", "time", "Lock", "Queue", "Event",
 
 def _varies_by_process(node: ast.expr) -> bool:
     """Whether a module-level value would come out different, or empty of others' doing, in another process."""
-    if isinstance(node, (ast.List, ast.Dict, ast.Set)) and not (getattr(node, "elts", None) or getattr(node, "keys", None)):
+    if isinstance(node, (ast.List, ast.Dict, ast.Set)) and not (
+        getattr(node, "elts", None) or getattr(node, "keys", None)
+    ):
         return True  # an empty container that threads fill and share
     return any(
-        isinstance(part, ast.Call) and any(mark in ast.unparse(part.func) for mark in PER_PROCESS) for part in ast.walk(node)
+        isinstance(part, ast.Call) and any(mark in ast.unparse(part.func) for mark in PER_PROCESS)
+        for part in ast.walk(node)
     )
 
 
@@ -658,7 +700,10 @@ def _unused_after(module: Module, loop: ThreadLoop) -> bool:
             break
     last = max(node.end_lineno or node.lineno for node in loop.statements)
     return not any(
-        isinstance(part, ast.Name) and part.id in bound and part not in inside and part.lineno > last
+        isinstance(part, ast.Name)
+        and part.id in bound
+        and part not in inside
+        and part.lineno > last
         and isinstance(part.ctx, ast.Load)
         for part in ast.walk(holder)
     )
@@ -686,7 +731,9 @@ def thread_to_call(module: Module, made: ast.AST) -> str | None:
     spans = [span(module, node) for node in statements]
     if any(part is None for part in spans):
         return None
-    texts = [ast.unparse(part) for part in job[1]] + [f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in job[2]]
+    texts = [ast.unparse(part) for part in job[1]] + [
+        f"{keyword.arg}={ast.unparse(keyword.value)}" for keyword in job[2]
+    ]
     call = f"{indent(owner)}{ast.unparse(job[0])}({', '.join(texts)})"
     edits = [
         Edit(part[0], part[1], (call,) if node is owner else ())

@@ -173,7 +173,7 @@ def launches(process: Process) -> Iterator[SpawnCall | ForkStart]:
 
 def _spawned_instead(launch: Launch) -> str | None:
     """Use the spawn method: a changed literal, or one more line where the default was used under a main guard."""
-    module, node = launch.spot
+    module, _ = launch.spot
     if not launch.guarded or launch.api in ("os.fork", "notebook_launcher"):
         return None
     for part in ast.walk(module.tree):
@@ -260,7 +260,7 @@ def _local_instead(module: Module, node: ast.AST) -> str | None:
         if isinstance(argument, ast.Name):
             return rewrite.replaced(module, argument, LOCAL_RANK, ("import os",))
         if isinstance(argument, ast.JoinedStr) and isinstance(argument.values[-1], ast.FormattedValue):
-            return rewrite.replaced(module, argument, f'"cuda:" + os.environ["LOCAL_RANK"]', ("import os",))
+            return rewrite.replaced(module, argument, '"cuda:" + os.environ["LOCAL_RANK"]', ("import os",))
     return None
 
 
@@ -301,7 +301,9 @@ def groups(process: Process, walker: Walker) -> Iterator[GroupStart]:
             rank_rewrite=_own_rank(process, init) if same else None,
             device_rewrite=None
             if chosen or process.started_by != "launcher"
-            else rewrite.inserted_before(module, node, f"torch.cuda.set_device({LOCAL_RANK})", ("import os", "import torch")),
+            else rewrite.inserted_before(
+                module, node, f"torch.cuda.set_device({LOCAL_RANK})", ("import os", "import torch")
+            ),
         )
 
 
@@ -403,8 +405,8 @@ def divergences(walkers: list[Walker]) -> Iterator[ConditionalCollective | Group
         for process in walker.processes:
             jobs.setdefault(process.key, []).append(process)
     for processes in jobs.values():
-        if processes[0].named and "distributed.rpc" in processes[0].source_text:
-            continue
+        if processes[0].named and "distributed.rpc" in walkers[0].sources.main.text:
+            continue  # roles that call each other: which of them forms a group shows only at run time
         opaque = any(process.opaque or process.named for process in processes)
         for divergence in compare(processes):
             yield _divergence(divergence, opaque)
@@ -426,7 +428,7 @@ def _divergence(divergence: Divergence, opaque: bool) -> ConditionalCollective |
             fault="different-members" if divergence.members else "some-ranks",
             inner=inner,
             condition=condition,
-            members={str(rank): text for rank, text in sorted(divergence.members.items())},
+            members=tuple(sorted(divergence.members.items())),
             proven=proven or (bool(divergence.members) and not opaque),
             rewrite=diff,
         )
@@ -440,4 +442,3 @@ def _divergence(divergence: Divergence, opaque: bool) -> ConditionalCollective |
         proven=proven,
         rewrite=diff,
     )
-

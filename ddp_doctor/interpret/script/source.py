@@ -26,9 +26,7 @@ class Module:
     def parents(self) -> dict[ast.AST, ast.AST]:
         """Each node's parent."""
         if self._parents is None:
-            self._parents = {
-                child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)
-            }
+            self._parents = {child: parent for parent in ast.walk(self.tree) for child in ast.iter_child_nodes(parent)}
         return self._parents
 
     def place(self, node: ast.AST) -> Place:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 Method = Literal["spawn", "fork", "forkserver", "default"]
 METHODS: dict[str, Method] = {"spawn": "spawn", "fork": "fork", "forkserver": "forkserver"}
-PROCESS_PATHS = frozenset({"multiprocessing.Process", "multiprocessing.process.Process", "multiprocessing.context.Process"})
+PROCESS_PATHS = frozenset(
+    {"multiprocessing.Process", "multiprocessing.process.Process", "multiprocessing.context.Process"}
+)
 MANY_MAPS = frozenset({"map", "imap", "imap_unordered", "map_async", "starmap", "starmap_async"})
 
 
@@ -151,8 +153,8 @@ def _made_method(
         position = 2 if path.endswith("Timer") else 3
         given = receiver.kwargs.get("args") or (receiver.args[position] if len(receiver.args) > position else None)
         named = receiver.kwargs.get("kwargs")
-        made = (receiver.module, receiver.node)
-        return thread(walker, node, path, target, _items(given), _entries(named), made)
+        origin = (receiver.module, receiver.node)
+        return thread(walker, node, path, target, _items(given), _entries(named), origin)
     if name == "start" and path in PROCESS_PATHS:
         return _start_process(walker, receiver, node)
     if path in words.THREAD_POOLS:

@@ -88,7 +88,13 @@ class Made(Val):
     __slots__ = ("args", "attrs", "kwargs", "module", "node", "path")
 
     def __init__(
-        self, path: str, args: list[Val], kwargs: dict[str, Val], node: ast.AST, module: Any, tags: frozenset[str] = NONE
+        self,
+        path: str,
+        args: list[Val],
+        kwargs: dict[str, Val],
+        node: ast.AST,
+        module: Any,
+        tags: frozenset[str] = NONE,
     ) -> None:
         super().__init__(tags)
         self.path = path
@@ -196,7 +202,7 @@ class UserClass(Val):
 class Instance(Val):
     """An object of one of the user's classes."""
 
-    __slots__ = ("args", "attrs", "kwargs", "kind", "node")
+    __slots__ = ("args", "attrs", "kind", "kwargs", "node")
 
     def __init__(self, kind: UserClass, node: ast.AST | None = None) -> None:
         super().__init__()

@@ -469,7 +469,9 @@ class Walker:
                 elif isinstance(value, Series) and value.whole and len(value.items) == len(target.elts):
                     self.assign(part, value.items[index], node)
                 elif isinstance(value, Made):
-                    self.assign(part, Made(f"{value.path}[{index}]", [], {}, value.node, value.module, value.tags), node)
+                    self.assign(
+                        part, Made(f"{value.path}[{index}]", [], {}, value.node, value.module, value.tags), node
+                    )
                 else:
                     self.assign(part, self.by_name(getattr(part, "id", "")) or Unknown("", value.tags - IDENTITY), node)
 
@@ -548,11 +550,7 @@ class Walker:
 
     def _for(self, node: ast.For | ast.AsyncFor) -> str | None:
         source = self.eval(node.iter)
-        if (
-            isinstance(source, Series)
-            and source.whole
-            and not source.items
-        ):
+        if isinstance(source, Series) and source.whole and not source.items:
             return self.block(node.orelse)
         if (
             isinstance(source, Series)
@@ -971,7 +969,7 @@ class Walker:
         given = list(args)
         if function.bound is not None:
             given.insert(0, function.bound)
-        left = dict(kwargs)
+        left: dict[str, Val | None] = dict(kwargs)
         for argument in (*arguments.posonlyargs, *arguments.args):
             name = argument.arg
             if given:
@@ -989,9 +987,11 @@ class Walker:
             scope.names[arguments.vararg.arg] = Series([] if starred else given, whole=not starred)
         for argument in arguments.kwonlyargs:
             name = argument.arg
-            scope.names[name] = left.pop(name, None) or function.defaults.get(name) or self.by_name(name) or Unknown(name)
+            scope.names[name] = (
+                left.pop(name, None) or function.defaults.get(name) or self.by_name(name) or Unknown(name)
+            )
         if arguments.kwarg:
-            scope.names[arguments.kwarg.arg] = Table({key: value for key, value in left.items()})
+            scope.names[arguments.kwarg.arg] = Table({key: value for key, value in left.items() if value is not None})
 
     def binary(self, op: ast.operator, left: Val, right: Val) -> Val:
         """Arithmetic on what is known; the result remembers where its parts came from."""
@@ -1267,7 +1267,11 @@ def _compared(op: ast.cmpop, left: Val, right: Val) -> bool | None:
         if isinstance(left, Known) and isinstance(right, Known):
             same = left.value is right.value if not isinstance(left.value, (int, str)) else left.value == right.value
             return same is not negated
-        if isinstance(right, Known) and right.value is None and isinstance(left, (Series, Table, Function, Instance, UserClass)):
+        if (
+            isinstance(right, Known)
+            and right.value is None
+            and isinstance(left, (Series, Table, Function, Instance, UserClass))
+        ):
             return negated
         return None
     if isinstance(op, (ast.In, ast.NotIn)):
@@ -1280,7 +1284,12 @@ def _compared(op: ast.cmpop, left: Val, right: Val) -> bool | None:
         if isinstance(right, External) and right.path == "os.environ" and isinstance(left, Known):
             there = library.is_set(left.value)
             return None if there is None else there is isinstance(op, ast.In)
-        if isinstance(left, Known) and isinstance(right, Known) and isinstance(left.value, str) and isinstance(right.value, str):
+        if (
+            isinstance(left, Known)
+            and isinstance(right, Known)
+            and isinstance(left.value, str)
+            and isinstance(right.value, str)
+        ):
             return (left.value in right.value) is isinstance(op, ast.In)
         return None
     if not (isinstance(left, Known) and isinstance(right, Known)):
