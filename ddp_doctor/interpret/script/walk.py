@@ -931,7 +931,7 @@ class Walker:
         if function.only:
             first = self.process.rank if function.only == RANK else self.process.local
             spot = (function.module, function.node)
-            self.process.decisions.append(Decision(spot, first == 0, len(self.frames) - 1))
+            self.process.decisions.append(Decision(spot, first == 0, len(self.frames)))
             if first != 0:
                 return Known(None)
         if (
