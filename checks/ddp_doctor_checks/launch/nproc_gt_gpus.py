@@ -7,20 +7,24 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
+from ddp_doctor.facts.script import MaskAssignment
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor_checks.launch.nproc_gt_gpus_script import from_script
 
 
 class NprocGtGpus(Check):
     id, name = "DDP105", "nproc-gt-gpus"
     title = "More ranks than GPUs on a node"
-    needs = (CudaView, (Launcher, TrialRank))
+    needs = ((CudaView, MaskAssignment), (Launcher, TrialRank, MaskAssignment))
     also_reads = READS
 
     def not_applicable(self, facts: Facts) -> str:
-        return without_gpu(facts)
+        return "" if facts[MaskAssignment] else without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_script(facts):
+            yield self.finding(**found)
         for seen in gpu_views(facts):
             cuda, whole, ranks = seen.cuda, seen.whole, seen.ranks
             if ranks is None or cuda is None or not cuda.count or not seen.torch_cuda or ranks[0] <= cuda.count:

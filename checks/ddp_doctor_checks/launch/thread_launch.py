@@ -6,17 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddp_doctor.facts.process import RankThread
+from ddp_doctor.facts.script import ThreadedStart
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix
+from ddp_doctor_checks.launch.thread_launch_script import from_script
 
 
 class ThreadLaunch(Check):
     id, name = "DDP103", "thread-launch"
     title = "Ranks started as threads of one process"
-    needs = (RankThread,)
+    needs = ((RankThread, ThreadedStart),)
     acts_at = INIT
     explains = ("DDP101",)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_script(facts):
+            yield self.finding(**found)
         processes: dict[object, list[RankThread]] = defaultdict(list)
         for thread in facts[RankThread]:
             # one group of its own in a thread is normal: asynchronous checkpoints make one

@@ -6,20 +6,25 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.facts.script import DeviceChoice, GroupStart
 from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
 from ddp_doctor.readers.cuda_mask import read_mask
+from ddp_doctor_checks.launch.wrong_default_device_script import from_script
 
 
 class WrongDefaultDevice(Check):
     id, name = "DDP108", "wrong-default-device"
     title = "A device number that means another GPU"
-    needs = (CudaView, DriverGpu)
+    needs = ((CudaView, DeviceChoice), (DriverGpu, DeviceChoice, GroupStart))
     also_reads = SEEN
 
     def not_applicable(self, facts: Facts) -> str:
-        return without_gpu(facts)
+        read = bool(facts[DeviceChoice] or facts[GroupStart])
+        return "" if read else without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_script(facts):
+            yield self.finding(**found)
         for seen in gpu_views(facts):
             cuda = seen.cuda
             if cuda is None or cuda.mask is None or cuda.order == "PCI_BUS_ID" or not read_mask(cuda.mask).by_number:

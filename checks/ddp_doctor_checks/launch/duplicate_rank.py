@@ -1,0 +1,44 @@
+"""DDP116: several processes claim the same rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.script import GroupStart
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+
+NEEDS = "code change, job restart"
+
+
+class DuplicateRank(Check):
+    id, name = "DDP116", "duplicate-rank"
+    title = "Several processes claim the same rank"
+    needs = (GroupStart,)
+    acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for start in facts[GroupStart]:
+            if not start.same_rank:
+                continue
+            by_hand = start.started_by == "launcher"
+            sure = not by_hand and start.processes is not None
+            place = start.rank_place or start.at
+            shown = [start.evidence()] if place == start.at else [place.evidence(start.kind()), start.evidence()]
+            title = "take the rank the launcher gives" if by_hand else "take the number the worker is given"
+            fix = Fix(title=title, diff=start.rank_rewrite, needs=NEEDS)
+            if not start.rank_rewrite:
+                fix = Fix(title=title, commands=('rank = int(os.environ["RANK"])',), needs=NEEDS)
+            yield self.finding(
+                f"every process that runs this joins as rank {start.rank} ({place.source})",
+                because="two processes of one rank overwrite each other's keys in the store, and the ranks nobody takes are "
+                "waited for until the timeout"
+                + (
+                    "; a script edited by hand for each machine starts, but torchrun and Slurm run one text"
+                    if by_hand
+                    else ""
+                ),
+                evidence=shown,
+                fixes=[fix],
+                severity=Severity.WARNING if by_hand else Severity.ERROR,
+                confidence=Confidence.CERTAIN if sure else Confidence.LIKELY,
+            )

@@ -1,0 +1,56 @@
+"""DDP104: ranks are forked from a process that has already used CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.script import ForkStart
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+
+NEEDS = "code change, job restart"
+
+
+class ForkAfterCuda(Check):
+    id, name = "DDP104", "fork-after-cuda"
+    title = "Ranks forked after the parent used CUDA"
+    needs = (ForkStart,)
+    acts_at = frozenset({Stage.PYTHON, Stage.INITIALIZED, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE})
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for fork in facts[ForkStart]:
+            sure = fork.proven and not fork.only_asked and fork.method == "fork"
+            when = "" if fork.method == "fork" else " (fork is the default on Linux up to Python 3.13)"
+            yield self.finding(
+                f"{fork.api} forks after {fork.parent_call} ({fork.parent.source}), and the child uses CUDA{when}",
+                because="a CUDA context does not survive a fork: the child raises `Cannot re-initialize CUDA in forked "
+                "subprocess`, or hangs, and the other ranks wait for it"
+                + ("; in most releases of torch merely asking for devices is enough" if fork.only_asked else ""),
+                evidence=[
+                    fork.parent.evidence(fork.kind(), "the parent"),
+                    fork.evidence(),
+                    fork.child.evidence(fork.kind(), "the child"),
+                ],
+                fixes=_fixes(fork),
+                severity=Severity.WARNING if fork.only_asked else Severity.ERROR,
+                confidence=Confidence.CERTAIN if sure else Confidence.LIKELY,
+            )
+
+
+def _fixes(fork: ForkStart) -> list[Fix]:
+    if fork.rewrite:
+        return [Fix(title="start the children afresh", diff=fork.rewrite, needs=NEEDS)]
+    if fork.api == "notebook_launcher":
+        title = (
+            f"restart the kernel, and let only the launched function use CUDA: move line {fork.parent.line} into it, as"
+        )
+        return [
+            Fix(title=title, commands=("def train():", f"    {fork.parent.code}"), needs="code change, kernel restart")
+        ]
+    title = "start the children afresh instead of forking, under the main guard"
+    lines = (
+        "import torch.multiprocessing as mp",
+        "",
+        'if __name__ == "__main__":',
+        "    mp.spawn(worker, nprocs=world_size)",
+    )
+    return [Fix(title=title, commands=lines, needs=NEEDS)]

@@ -1,0 +1,48 @@
+"""DDP601: a collective that only some ranks reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.script import ConditionalCollective
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+
+NEEDS = "code change, job restart"
+
+
+class RankConditional(Check):
+    id, name = "DDP601", "rank-conditional"
+    title = "A collective that only some ranks reach"
+    needs = (ConditionalCollective,)
+    acts_at = frozenset(
+        {Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING}
+    )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in facts[ConditionalCollective]:
+            evidence = [found.evidence()]
+            where = found.at.source
+            if found.inner is not None:
+                evidence.append(found.inner.evidence(found.kind(), "which calls"))
+                where += f", by way of {found.inner.source}"
+            if found.condition is not None:
+                evidence.append(found.condition.evidence(found.kind(), "the ranks part at"))
+            yield self.finding(
+                f"only some ranks reach {found.call} ({where})",
+                because="a collective returns when every rank of its group has called it; those that do wait for those that "
+                "went past, and the latter hang at their next collective or exit",
+                evidence=evidence,
+                fixes=[_fix(found)],
+                confidence=Confidence.CERTAIN if found.proven else Confidence.LIKELY,
+            )
+
+
+def _fix(found: ConditionalCollective) -> Fix:
+    if found.rewrite:
+        return Fix(title="let every rank call it", diff=found.rewrite, needs=NEEDS)
+    before = f"{found.condition.code}  # line {found.condition.line}" if found.condition else "if rank == 0:"
+    return Fix(
+        title="move the call to where every rank passes, and keep under the condition only what is one rank's own work",
+        commands=(before, "    ...  # no collective in here, and no return before the next one", found.at.code),
+        needs=NEEDS,
+    )
