@@ -108,7 +108,9 @@ def script(facts: Facts) -> str:
 
 
 HEADLINES = (
-    Headline(title="launch environment", ids=("DDP102", "DDP109", "DDP110", "DDP117", "DDP118"), say=launch_environment),
+    Headline(
+        title="launch environment", ids=("DDP102", "DDP109", "DDP110", "DDP117", "DDP118"), say=launch_environment
+    ),
     Headline(title="name and address", ids=("DDP201", "DDP204"), say=name_and_address),
     Headline(title="port", ids=("DDP112", "DDP209"), say=store_port),
     Headline(title="interfaces", ids=("DDP301", "DDP303"), say=interfaces),

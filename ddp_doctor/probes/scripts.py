@@ -10,7 +10,7 @@ from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.facts.script import KINDS, ScriptRead
 from ddp_doctor.host import Host
 from ddp_doctor.interpret.script import script_facts
-from ddp_doctor.model import Absent, Facts
+from ddp_doctor.model import Absent, Fact, Facts
 
 MOST_FILES = 2000
 MOST_BYTES = 1 << 20
@@ -53,5 +53,6 @@ def _facts(script: str, texts: dict[str, bytes]) -> Iterator[Observation]:
 
 
 def _unread(reason: str) -> Iterator[Absent]:
-    for kind in (ScriptRead, *KINDS):
+    kinds: tuple[type[Fact], ...] = (ScriptRead, *KINDS)
+    for kind in kinds:
         yield Absent(kind=kind.kind(), status="absent", reason=reason)

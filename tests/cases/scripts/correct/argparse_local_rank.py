@@ -33,7 +33,9 @@ def main():
         dist.barrier()
     model.to(device)
     if args.local_rank != -1:
-        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank], output_device=args.local_rank)
+        model = torch.nn.parallel.DistributedDataParallel(
+            model, device_ids=[args.local_rank], output_device=args.local_rank
+        )
     loss = reduce_mean(model(torch.ones(1, 2).to(device)).sum().detach())
     if args.local_rank in [-1, 0]:
         print(loss.item())

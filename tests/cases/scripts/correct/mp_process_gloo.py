@@ -1,6 +1,7 @@
 """Ranks as multiprocessing.Process, variables set in each child."""
 
 import os
+
 import torch
 import torch.distributed as dist
 from torch.multiprocessing import Process

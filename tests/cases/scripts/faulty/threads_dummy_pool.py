@@ -11,4 +11,5 @@ def rank_main(rank, size):
     print(f"rank {rank} of {size} trained", flush=True)
 
 
-pool = Pool(2); pool.starmap(rank_main, [(0, 2), (1, 2)])
+pool = Pool(2)
+pool.starmap(rank_main, [(0, 2), (1, 2)])

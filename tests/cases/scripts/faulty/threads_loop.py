@@ -26,9 +26,7 @@ def main():
     threads = []
     for rank in range(world_size):
         # one thread per rank
-        thread = threading.Thread(
-            target=train, args=(world_size, rank), kwargs={"steps": 3}, name=f"rank{rank}"
-        )
+        thread = threading.Thread(target=train, args=(world_size, rank), kwargs={"steps": 3}, name=f"rank{rank}")
         thread.start()
         threads.append(thread)
     for thread in threads:
