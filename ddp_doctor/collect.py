@@ -15,7 +15,7 @@ from ddp_doctor.model import Absent, Check, Fact, Facts, ProbeRun, ProbeStatus, 
 Risk = Literal["none", "network", "gpu"]
 Observation = Fact | Absent
 GRACE_SECONDS = 1.2
-PROGRESS_SECONDS = 0.2
+SLICE_SECONDS = 0.2
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,6 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts
     runs: tuple[ProbeRun, ...]
-    interrupted: str | None = None
 
 
 def collect(
@@ -74,15 +73,11 @@ def collect(
 ) -> Collected:
     """Run the probes. A probe that is not done at the host's deadline is left behind and reported as timed out.
 
-    KeyboardInterrupt (`interrupted`) or a subclass (`terminated`) ends the collection early with what is there. No
-    exception of a probe escapes. `progress` is called several times a second with the probes that are still out.
+    Interrupting the host ends the collection early with what is there. No exception of a probe escapes. `progress` is
+    called several times a second with the probes that are still out.
     """
     collection = _Collection(host, probes, known)
-    try:
-        collection.wait(progress)
-    except KeyboardInterrupt as interrupt:
-        host.close()
-        return collection.harvest("interrupted" if type(interrupt) is KeyboardInterrupt else "terminated")
+    collection.wait(progress)
     return collection.harvest()
 
 
@@ -104,26 +99,26 @@ class _Collection:
             while len(self._runs) < len(self._probes):
                 self._start_ready()
                 left = self._host.deadline.remaining()
-                if not left:
-                    # workers end at the same deadline; their probes still get to say so
+                if not left or self._host.interrupted:
+                    # workers end at the same moment; the probes that asked them still get to say so
                     give_up = time.monotonic() + GRACE_SECONDS
-                    while len(self._runs) < len(self._probes) and time.monotonic() < give_up:
+                    while len(self._runs) < len(self._started) and time.monotonic() < give_up:
                         self._changed.wait(give_up - time.monotonic())
                     return
                 if progress:
                     progress(tuple(self._probes[place].name for place in self._started if place not in self._runs))
-                self._changed.wait(min(left, PROGRESS_SECONDS) if progress else left)
+                # in slices: a signal handler that interrupts the host does not wake a waiting thread
+                self._changed.wait(min(left, SLICE_SECONDS))
 
-    def harvest(self, interrupted: str | None = None) -> Collected:
+    def harvest(self) -> Collected:
         with self._changed:
             for place in range(len(self._probes)):
                 if place not in self._runs:
-                    why = interrupted or "not done when the time was up"
+                    why = self._host.interrupted or "not done when the time was up"
                     self._record(place, [], "timeout", why)
             return Collected(
                 facts=Facts(self._facts, self._absents, self._looked_for),
                 runs=tuple(run for _, run in sorted(self._runs.items())),
-                interrupted=interrupted,
             )
 
     def _start_ready(self) -> None:
@@ -172,6 +167,9 @@ class _Collection:
             ]
         if absents and status == "ok":
             status, reason = absents[0].status, absents[0].reason
+        silent = next((fact.silent for fact in facts if fact.silent), "")
+        if silent and status == "ok":
+            status, reason = "timeout", silent
         self._facts += facts
         self._absents += absents
         ms = int(1000 * (time.monotonic() - self._started.get(place, time.monotonic())))

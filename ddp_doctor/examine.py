@@ -68,7 +68,6 @@ def examine(
     checks, ignored = (selection or Selection()).split(loaded.checks())
     facts = known or Facts()
     runs: tuple[ProbeRun, ...] = ()
-    interrupted: str | None = None
     every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
     chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
@@ -77,7 +76,6 @@ def examine(
         if host is not None and chosen:
             collected = collect(host, chosen, facts, progress)
             facts, runs = collected.facts, (*runs, *collected.runs)
-            interrupted = collected.interrupted
         meant = interpret(facts, meanings)
         judgements = judge(checks, meant)
         ranks = tuple(rows(meant)) if rows else ()
@@ -85,10 +83,10 @@ def examine(
             diagnosis,
             diagnose(judgements, ranks, loaded.pack.separators, examined=examined(meant), waiting=waiting),
         )
-        if interrupted or diagnosis_before is not None:
+        if diagnosis_before is not None or host is None or host.interrupted:
             break
         chosen = _separating(every, diagnosis, {run.name for run in runs})
-        if host is None or not chosen or not host.deadline:
+        if not chosen or not host.deadline:
             break
     if host is not None:
         host.close()
@@ -106,7 +104,7 @@ def examine(
         ignored=ignored,
         areas=tuple(area for area in areas if area is not None),
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
-        interrupted=interrupted,
+        interrupted=(host.interrupted if host else "") or None,
     )
 
 

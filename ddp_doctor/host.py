@@ -49,6 +49,10 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return kept | {"NCCL_DEBUG_FILE": "", "NCCL_RAS_ENABLE": "0"}
 
 
+LEAST_SECONDS = 2.0
+"""A worker that had less, because the whole call was running out, is no evidence that something hangs."""
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker said before it ended or was killed."""
 
@@ -57,6 +61,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     printed: str = ""
     code: int | None = None
+    hurried: bool = False
+    """Whether it had so little time that its silence says nothing about what was asked."""
 
     @property
     def first(self) -> dict[str, Any]:
@@ -94,9 +100,12 @@ class Host:
         self.cwd = cwd
         self.options = options or Options()
         self.name = socket.gethostname()
-        self._lock = threading.Lock()
+        # a signal handler may close the host while the same thread holds the lock
+        self._lock = threading.RLock()
         self._children: set[Child] = set()
         self._closed = False
+        self.interrupted = ""
+        """`interrupted` or `terminated` once a signal has ended the examination early."""
         self.undead: dict[int, str] = {}
         """PIDs of killed workers that did not die, with the worker's name."""
 
@@ -122,23 +131,15 @@ class Host:
                 try:
                     heard.extend(child.messages(deadline))
                 except Silence:
-                    waited = time.monotonic() - started
+                    return self._timed_out(child, heard, started, "no answer")
+                if self._closed:
                     return Answer(
-                        messages=tuple(heard),
-                        status="timeout",
-                        reason=f"no answer in {waited:.1f} s",
-                        printed=child.printed(),
+                        messages=tuple(heard), status="timeout", reason=self.interrupted or "cut off", hurried=True
                     )
                 # the channel is closed, so it is exiting, or it became another program that still runs
                 code = child.exit_code(max(deadline.remaining(), 0.2))
                 if code is None:
-                    waited = time.monotonic() - started
-                    return Answer(
-                        messages=tuple(heard),
-                        status="timeout",
-                        reason=f"did not end in {waited:.1f} s",
-                        printed=child.printed(),
-                    )
+                    return self._timed_out(child, heard, started, "did not end")
                 printed = child.printed()
                 if code == 0 or worker == "run_command":
                     return Answer(messages=tuple(heard), printed=printed, code=code)
@@ -151,6 +152,17 @@ class Host:
                 )
         except OSError as error:
             return Answer(messages=tuple(heard), status="absent", reason=f"cannot start a worker: {error}")
+
+    def _timed_out(self, child: Child, heard: list[dict[str, Any]], started: float, what: str) -> Answer:
+        waited = time.monotonic() - started
+        hurried = waited < LEAST_SECONDS and not self.deadline
+        return Answer(
+            messages=tuple(heard),
+            status="timeout",
+            reason=f"{what} in {waited:.1f} s" + (", all that --timeout left" if hurried else ""),
+            printed=child.printed(),
+            hurried=hurried,
+        )
 
     @contextmanager
     def start(
@@ -180,6 +192,11 @@ class Host:
                 self.undead[pid] = worker
             with self._lock:
                 self._children.discard(child)
+
+    def interrupt(self, how: str) -> None:
+        """End the examination early: probes stop, what they brought is kept. Safe in a signal handler."""
+        self.interrupted = how
+        self.close()
 
     def close(self) -> None:
         """Kill every worker that still runs; later ones are refused."""

@@ -114,6 +114,11 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=True
         pairs = ((name, getattr(self, name)) for name in self.__struct_fields__ if name not in skipped)
         return ", ".join(f"{name}={value!r}" for name, value in pairs if value not in (None, "", ()))
 
+    @property
+    def silent(self) -> str:
+        """What was asked and gave no answer in time, where that is what this fact says; else empty."""
+        return ""
+
     def evidence(self, value: str | None = None) -> Evidence:
         """This fact as a quotation; `value` replaces the default wording."""
         return Evidence(

@@ -13,10 +13,6 @@ COMMANDS = ("run", "attach", "triage", "lint", "explain", "checks")
 OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived: what was found so far is printed, then the process ends with 143."""
-
-
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code (see `ddp-doctor --help`); never leaves a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -51,7 +47,7 @@ _was_terminated = False
 def _terminated(number: int, frame: FrameType | None) -> None:
     global _was_terminated
     _was_terminated = True
-    raise Terminated
+    raise KeyboardInterrupt
 
 
 def _own_failure(error: Exception, arguments: list[str]) -> int:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from ddp_doctor.cli.output import Output
+from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.host import Host
@@ -22,7 +23,7 @@ def examine_processes(
     out: Output, pids: Sequence[int], selection: Selection, timeout: float, probe_timeout: float
 ) -> Report:
     """What the stacks of these processes show."""
-    host = Host(timeout, probe_seconds=probe_timeout)
+    host = interrupts_end(Host(timeout, probe_seconds=probe_timeout))
     alive = [pid for pid in pids if host.kernel(f"/proc/{pid}/stat") is not None]
     for pid in sorted(set(pids) - set(alive)):
         print(f"ddp-doctor: there is no process {pid}", file=sys.stderr)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_doctor.cli.output import Output
+from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
@@ -19,7 +20,7 @@ def examine_scripts(out: Output, scripts: Sequence[Path], selection: Selection, 
     return examine(
         "lint",
         load_packs(),
-        host=Host(timeout, probe_seconds=timeout),
+        host=interrupts_end(Host(timeout, probe_seconds=timeout)),
         probes=(scripts_probe([str(script) for script in scripts]),),
         selection=selection,
         examined=lambda facts: bool(facts[ScriptRead]),

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from ddp_doctor.cli.output import Output
+from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
@@ -39,11 +40,13 @@ def examine_node(
         choice = choose_python(os.environ, python, seconds=min(CHOICE_SECONDS, timeout / 2))
     except NoInterpreter as refusal:
         raise typer.BadParameter(str(refusal)) from None
-    host = Host(
-        max(0.1, timeout - (time.monotonic() - out.started)),
-        probe_seconds=probe_timeout,
-        python=choice.python,
-        options=msgspec.convert({"nproc": nproc, "active": active}, Options),
+    host = interrupts_end(
+        Host(
+            max(0.0, timeout - (time.monotonic() - out.started)),
+            probe_seconds=probe_timeout,
+            python=choice.python,
+            options=msgspec.convert({"nproc": nproc, "active": active}, Options),
+        )
     )
     return examine(
         "run",

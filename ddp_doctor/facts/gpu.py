@@ -88,6 +88,10 @@ class DriverGpu(Fact, frozen=True, kw_only=True):
         described = ", ".join(part for part in (self.name, self.pci) if part)
         return f"GPU {self.index} ({described})" if described else f"GPU {self.index}"
 
+    @property
+    def silent(self) -> str:
+        return self.text() if self.unanswered else ""
+
     def text(self) -> str:
         parts = [self.label, self.uuid]
         if self.memory_total:
@@ -120,6 +124,10 @@ class DriverState(Fact, frozen=True, kw_only=True):
     def works(self) -> bool:
         """Whether NVML initialised."""
         return self.code == 0
+
+    @property
+    def silent(self) -> str:
+        return self.text() if self.unanswered else ""
 
     def text(self) -> str:
         if not self.library:
@@ -167,6 +175,10 @@ class CudaView(Fact, frozen=True, kw_only=True):
     def works(self) -> bool:
         """Whether cuInit succeeded."""
         return self.code == CUDA_SUCCESS
+
+    @property
+    def silent(self) -> str:
+        return self.text() if self.unanswered else ""
 
     def text(self) -> str:
         under = f" under CUDA_VISIBLE_DEVICES={self.mask}" if self.mask is not None else ""

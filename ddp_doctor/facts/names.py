@@ -22,6 +22,10 @@ class Resolution(Fact, frozen=True, kw_only=True):
     code: int | None = None
     answered: bool = True
 
+    @property
+    def silent(self) -> str:
+        return "" if self.answered else f"the resolver about {self.name}: {self.error}"
+
     def text(self) -> str:
         return f"{self.name} -> {', '.join(self.addresses) or self.error}"
 

@@ -141,6 +141,10 @@ class StoreAnswer(Fact, frozen=True, kw_only=True):
     nccl_id: bool = False
     """Whether rank 0 has published the default group's NCCL id."""
 
+    @property
+    def silent(self) -> str:
+        return self.text() if self.verdict in ("silent", "dropped") else ""
+
     def text(self) -> str:
         where = f"{self.address}:{self.port}"
         said = {

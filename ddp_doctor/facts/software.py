@@ -33,6 +33,10 @@ class TorchInstall(Fact, frozen=True, kw_only=True):
         return f"torch {self.version} ({build}) at {self.path}" if self.path else f"no torch in {self.python}"
 
 
+IMPORT_SECONDS = 30.0
+"""A first import of torch from a busy network file system may take that long and be well."""
+
+
 class TorchRuntime(Fact, frozen=True, kw_only=True):
     """What happened when torch was imported. `error` is the exception or signal; empty when it imported.
 

@@ -43,7 +43,7 @@ def view(host: Host, *, masked: bool) -> Iterator[Observation]:
             said = message["init"]
         elif "device" in message:
             devices.append(msgspec.convert(message["device"], CudaDevice))
-    if answer.status == "ok" or call:
+    if answer.status == "ok" or (call and not answer.hurried):
         yield CudaView(
             subject=subject,
             source="libcuda.so.1" if masked else f"libcuda.so.1 without {MASK}",

@@ -59,8 +59,9 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
     if answer.status == "timeout" and call:
         index = call["index"]
         reason = f"{call['call']}{'' if index is None else f' for GPU {index}'}: {reason}"
-        yield msgspec.structs.replace(state, unanswered=call["call"])
-        if index is not None:
+        if not answer.hurried:
+            yield msgspec.structs.replace(state, unanswered=call["call"])
+        if index is not None and not answer.hurried:
             yield DriverGpu(subject=subject, source=SOURCE, index=index, unanswered=call["call"])
     for kind in (DriverState, DriverGpu):
         yield Absent(kind=kind.kind(), about=subject, status=answer.status, reason=reason, how_to_get=HOW_TO_GET)

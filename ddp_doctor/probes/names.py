@@ -38,7 +38,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
         if question is not None:
             yield _known(question, message.get("addresses", []), message.get("error", ""), message.get("code"))
     for question in asked.values():
-        if answer.status == "timeout":
+        if answer.status == "timeout" and not answer.hurried:
             yield _known(question, [], f"the resolver gave {answer.reason}", answered=False)
         else:
             yield Absent(

@@ -54,9 +54,10 @@ def _confidence(threads: list[RankThread]) -> Confidence | None:
     alive = all(not thread.ended for thread in threads)
     if alive and len({thread.subject.thread for thread in threads}) >= 2:
         return Confidence.CERTAIN if len(ranks) >= 2 else Confidence.LIKELY if not ranks else None
-    if len(groups) < 2:
-        return None
     threads_died = len({thread.thread_name for thread in threads if thread.thread_name}) >= 2
+    if len(groups) < 2:
+        # tracebacks of two threads: one may have died before it wrote a key, of a port that was taken, say
+        return Confidence.LIKELY if threads_died and not alive else None
     retried = len({thread.waits_for.rsplit("/", 1)[-1] for thread in threads}) < 2
     return Confidence.LIKELY if threads_died or not retried else Confidence.POSSIBLE
 

@@ -93,3 +93,12 @@ def test_unknown_without_stacks() -> None:
         "unknown",
         "cannot read PID 20303: it belongs to another user: run sudo",
     )
+
+
+def test_hit_two_threads_that_died_before_any_key() -> None:
+    one = thread(None, None, process="a.log", subject=Subject(), ended="DistNetworkError: EADDRINUSE")
+    other = thread(
+        None, None, process="a.log", subject=Subject(), thread_name="rank1", ended="DistNetworkError: timed out"
+    )
+    (finding,) = run_check(ThreadLaunch, one, other).findings
+    assert finding.confidence is Confidence.LIKELY

@@ -67,8 +67,16 @@ def test_hit_something_else_called_torch_is_moved_away() -> None:
 
 
 def test_hit_an_import_without_end_is_only_likely() -> None:
-    judged = run_check(TorchUnusable, install(), runtime(outcome="timeout", error="import torch did not end in 58.0 s"))
+    judged = run_check(
+        TorchUnusable, install(), runtime(outcome="timeout", error="import torch did not end in 58.0 s", seconds=58.0)
+    )
     assert judged.findings[0].confidence is Confidence.LIKELY
+
+
+def test_no_hit_where_the_import_had_too_little_time() -> None:
+    absent = Absent(kind="TorchRuntime", status="timeout", reason="import torch did not end in 4.0 s")
+    judged = run_check(TorchUnusable, install(), runtime(outcome="timeout", seconds=4.0), absent)
+    assert judged.outcome.status == "unknown"
 
 
 def test_clear() -> None:
