@@ -141,7 +141,11 @@ class _Collection:
             if probe.risk == "gpu" and undead:
                 pid, worker = next(iter(undead.items()))
                 raise _Refused(f"not started: PID {pid} ({worker}) could not be killed, the driver may be stuck")
-            seen.extend(probe.take(self._host, known))
+            for item in probe.take(self._host, known):
+                # what a probe says once its worker was killed under it is about us, not about the host
+                if self._host.interrupted:
+                    raise _Refused(self._host.interrupted)
+                seen.append(item)
         except _Refused as refusal:
             status, reason = "denied", str(refusal)
         except Exception as error:  # a defect of ours must not cost the rest of the report
