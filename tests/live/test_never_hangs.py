@@ -185,7 +185,7 @@ def test_interrupted_it_prints_what_it_found(number: signal.Signals, code: int, 
             close_fds=False,
             text=True,
         )
-        threading.Timer(1.2, process.send_signal, [number]).start()
+        threading.Timer(3.5, process.send_signal, [number]).start()
         out, _ = process.communicate(timeout=ALLOWED)
     report = json.loads(out)
     assert process.returncode == code
