@@ -785,12 +785,18 @@ def inner_indent(module: Module, line: int) -> str:
 
 def replaced(module: Module, node: ast.expr, text: str, imports: tuple[str, ...] = ()) -> str | None:
     """Replace an expression that stands on one line."""
-    if node.lineno != node.end_lineno or node.end_col_offset is None:
-        return None
-    line = module.lines[node.lineno - 1]
-    raw = line.encode()
-    new = (raw[: node.col_offset] + text.encode() + raw[node.end_col_offset :]).decode()
-    edits = [Edit(node.lineno, node.lineno, (new,))]
+    return all_replaced(module, [(node, text)], imports)
+
+
+def all_replaced(module: Module, replacements: list[tuple[ast.expr, str]], imports: tuple[str, ...] = ()) -> str | None:
+    """Replace expressions, each of which stands on one line."""
+    lines: dict[int, bytes] = {}
+    for node, text in sorted(replacements, key=lambda each: each[0].col_offset, reverse=True):
+        if node.lineno != node.end_lineno or node.end_col_offset is None:
+            return None
+        line = lines.get(node.lineno, module.lines[node.lineno - 1].encode())
+        lines[node.lineno] = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    edits = [Edit(number, number, (line.decode(),)) for number, line in lines.items()]
     for extra in imports:
         edits += import_edit(module, extra)
     return diff(module, edits)
