@@ -21,14 +21,15 @@ class ForkAfterCuda(Check):
             sure = fork.proven and not fork.only_asked and fork.method == "fork"
             when = "" if fork.method == "fork" else " (fork is the default on Linux up to Python 3.13)"
             yield self.finding(
-                f"{fork.api} forks after {fork.parent_call} ({fork.parent.source}), and the child uses CUDA{when}",
+                f"{fork.api} forks ({fork.at.source}) after {fork.parent_call} ({fork.parent.source}), "
+                f"and the child uses CUDA{when}",
                 because="a CUDA context does not survive a fork: the child raises `Cannot re-initialize CUDA in forked "
                 "subprocess`, or hangs, and the other ranks wait for it"
                 + ("; in most releases of torch merely asking for devices is enough" if fork.only_asked else ""),
                 evidence=[
-                    fork.parent.evidence(fork.kind(), "the parent"),
                     fork.evidence(),
-                    fork.child.evidence(fork.kind(), "the child"),
+                    fork.parent.evidence(fork.kind(), "before it, the parent"),
+                    fork.child.evidence(fork.kind(), "after it, the child"),
                 ],
                 fixes=_fixes(fork),
                 severity=Severity.WARNING if fork.only_asked else Severity.ERROR,

@@ -26,7 +26,7 @@ class LateVisibleDevices(Check):
                 f"CUDA_VISIBLE_DEVICES is set ({mask.at.source}) after {mask.after_call} ({mask.after.source}): it is ignored",
                 because="CUDA reads the mask once, when it is initialised; from then on every GPU stays visible"
                 + (", so all ranks take GPU 0, and NCCL refuses two ranks on one GPU" if mask.per_rank else ""),
-                evidence=[mask.after.evidence(mask.kind(), "uses CUDA"), mask.evidence()],
+                evidence=[mask.evidence(), mask.after.evidence(mask.kind(), "before it")],
                 fixes=_fixes(mask),
                 severity=Severity.ERROR if fatal else Severity.WARNING,
                 confidence=Confidence.CERTAIN if mask.proven and not mask.only_asked else Confidence.LIKELY,

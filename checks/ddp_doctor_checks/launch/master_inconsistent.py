@@ -1,4 +1,4 @@
-"""DDP111: MASTER_ADDR names this node itself on every node, so the ranks look for rank 0 in different places."""
+"""DDP111: the ranks look for rank 0 in different places: each node at itself, or each rank at a port of its own."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from collections.abc import Iterator
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
+from ddp_doctor.facts.script import PortChoice
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks.launch.master_inconsistent_script import from_script
 
 
 class MasterInconsistent(Check):
     id, name = "DDP111", "master-inconsistent"
-    title = "MASTER_ADDR is loopback although several nodes are expected"
-    needs = (Meeting, (StoreAnswer, Meeting))
+    title = "Ranks look for rank 0 in different places"
+    needs = ((Meeting, PortChoice), (StoreAnswer, Meeting, PortChoice))
     also_reads = (Resolution, PeerInterface, Variable)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_script(facts):
+            yield self.finding(**found)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             if (meeting.nodes or 1) < 2 or meeting.address is None:

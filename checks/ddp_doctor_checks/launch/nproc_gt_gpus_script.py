@@ -33,8 +33,8 @@ def from_script(facts: Facts) -> Iterator[dict[str, Any]]:
                 )
         else:
             summary = (
-                f"device number beyond the {mask.devices} that CUDA_VISIBLE_DEVICES={mask.value} shows "
-                f"({mask.index.source})"
+                f"CUDA_VISIBLE_DEVICES={mask.value} ({mask.at.source}) shows {mask.devices} GPUs, and a rank asks for a number "
+                f"beyond them ({mask.index.source})"
             )
             because = "CUDA numbers the visible GPUs from 0, so the last one here is smaller than the number asked for"
             fix = Fix(

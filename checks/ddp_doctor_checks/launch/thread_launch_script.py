@@ -59,13 +59,15 @@ def _ranks(start: ThreadedStart) -> dict[str, Any]:
 def _lines(start: ThreadedStart) -> tuple[str, ...]:
     if start.lines:
         return start.lines
-    worker = start.function if start.function.isidentifier() else "worker"
+    count = len(start.ranks) if start.proven else "world_size"
     return (
         "import torch.multiprocessing as mp",
         "",
-        f"# {worker} must be a function at the top level of the file and takes its rank first",
+        f"def worker(rank, world_size):  # at the top level of the file: what {start.function} does now",
+        "    ...",
+        "",
         'if __name__ == "__main__":',
-        f"    mp.spawn({worker}, nprocs={len(start.ranks) or 2})",
+        f"    mp.spawn(worker, args=({count},), nprocs={count})",
     )
 
 

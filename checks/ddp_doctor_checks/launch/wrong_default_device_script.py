@@ -53,7 +53,8 @@ def _nobody(start: GroupStart) -> dict[str, Any]:
         )
         fix = Fix(title=title, commands=(line,), needs=NEEDS)
     return {
-        "summary": f"no rank chooses its GPU, so all use cuda:0 ({start.default_device.source})",
+        "summary": f"the ranks of this group choose no GPU ({start.at.source}), so all use cuda:0 "
+        f"({start.default_device.source})",
         "because": "two ranks on one GPU are refused by NCCL as a duplicate, or run out of memory; nothing here sets a "
         "device for the rank (set_device, device_id or a numbered device)",
         "evidence": [start.evidence(), start.default_device.evidence(start.kind(), "uses the default device")],

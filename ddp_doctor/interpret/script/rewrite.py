@@ -197,12 +197,12 @@ def threads_to_spawn(module: Module, made: ast.AST) -> tuple[str | None, tuple[s
     if loop is None:
         return (None, ())
     adapter, call = _spawn_call(module, loop)
-    if call is None:
+    if call is None or not _can_be_imported(module, loop.target):
         return (None, ())
     name, imports = _spawn_name(module)
     line = f"{name}.{call}"
     shown = (*(edit.lines[0] for edit in imports), "", *adapter, GUARD, f"    {line}")
-    if not _target_is_safe(module, loop) or not _unused_after(module, loop):
+    if not _finds_all_it_uses(module, loop) or not _unused_after(module, loop):
         return (None, shown)
     first = loop.statements[0]
     spans = [span(module, node) for node in loop.statements]
@@ -632,22 +632,26 @@ def _module_functions(module: Module) -> set[str]:
     return names
 
 
-def _target_is_safe(module: Module, loop: ThreadLoop) -> bool:
-    """Whether a new process finds the worker, and what it uses, as the threads did."""
-    if isinstance(loop.target, ast.Attribute):
-        return isinstance(loop.target.value, ast.Name) and loop.target.value.id in _module_functions(module)
-    if not isinstance(loop.target, ast.Name):
-        return False
+def _can_be_imported(module: Module, target: ast.expr) -> bool:
+    """Whether another process can find the function by its name."""
+    if isinstance(target, ast.Attribute):
+        return isinstance(target.value, ast.Name) and target.value.id in _module_functions(module)
+    return isinstance(target, ast.Name) and target.id in _module_functions(module)
+
+
+def _finds_all_it_uses(module: Module, loop: ThreadLoop) -> bool:
+    """Whether what the worker uses is in a new process as it was for the threads."""
+    name = loop.target.id if isinstance(loop.target, ast.Name) else ""
     worker = next(
         (
             node
             for node in module.tree.body
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == loop.target.id
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
         ),
         None,
     )
     if worker is None:
-        return loop.target.id in _module_functions(module)
+        return True
     guarded_names: set[str] = set()
     for node in module.tree.body:
         if isinstance(node, ast.If) and "__name__" in words(node.test):
@@ -781,12 +785,18 @@ def inner_indent(module: Module, line: int) -> str:
 
 def replaced(module: Module, node: ast.expr, text: str, imports: tuple[str, ...] = ()) -> str | None:
     """Replace an expression that stands on one line."""
-    if node.lineno != node.end_lineno or node.end_col_offset is None:
-        return None
-    line = module.lines[node.lineno - 1]
-    raw = line.encode()
-    new = (raw[: node.col_offset] + text.encode() + raw[node.end_col_offset :]).decode()
-    edits = [Edit(node.lineno, node.lineno, (new,))]
+    return all_replaced(module, [(node, text)], imports)
+
+
+def all_replaced(module: Module, replacements: list[tuple[ast.expr, str]], imports: tuple[str, ...] = ()) -> str | None:
+    """Replace expressions, each of which stands on one line."""
+    lines: dict[int, bytes] = {}
+    for node, text in sorted(replacements, key=lambda each: each[0].col_offset, reverse=True):
+        if node.lineno != node.end_lineno or node.end_col_offset is None:
+            return None
+        line = lines.get(node.lineno, module.lines[node.lineno - 1].encode())
+        lines[node.lineno] = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    edits = [Edit(number, number, (line.decode(),)) for number, line in lines.items()]
     for extra in imports:
         edits += import_edit(module, extra)
     return diff(module, edits)

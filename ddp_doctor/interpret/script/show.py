@@ -22,7 +22,7 @@ from ddp_doctor.facts.script import (
 from ddp_doctor.interpret.script import rewrite
 from ddp_doctor.interpret.script.compare import Divergence, compare
 from ddp_doctor.interpret.script.library import mask_size
-from ddp_doctor.interpret.script.process import Init, Launch, Process, Spot, ThreadRun, events
+from ddp_doctor.interpret.script.process import Device, Init, Launch, Process, Spot, ThreadRun, events
 from ddp_doctor.interpret.script.source import Module
 from ddp_doctor.interpret.script.values import (
     ARGUMENT,
@@ -227,41 +227,63 @@ def _value_text(node: ast.AST | None, module: Module) -> str:
 
 def devices(processes: list[Process]) -> Iterator[DeviceChoice]:
     """Devices chosen by number, and where the number comes from."""
-    for process in processes:
-        for device in process.devices:
-            tags = device.value.tags
-            origin: Literal["local-rank", "global-rank", "argument", "literal", "modulo", "other"]
-            if MODULO in tags:
-                origin = "modulo"
-            elif RANK in tags and NAMED not in tags and process.started_by == "launcher" and not process.named:
-                origin = "global-rank"
-            elif LOCAL in tags:
-                origin = "local-rank"
-            elif ARGUMENT in tags:
-                origin = "argument"
-            elif isinstance(device.value, Known) and not tags:
-                origin = "literal"
-            else:
-                origin = "other"
-            module, node = device.spot
-            yield DeviceChoice(
-                at=place(device.spot),
-                call=device.call,
-                origin=origin,
-                rewrite=_local_instead(module, node) if origin == "global-rank" else None,
-            )
+    choices = [(process, device) for process in processes for device in process.devices]
+    rewrites = _local_instead([device for process, device in choices if _origin(process, device) == "global-rank"])
+    for process, device in choices:
+        origin = _origin(process, device)
+        yield DeviceChoice(
+            at=place(device.spot),
+            call=device.call,
+            origin=origin,
+            rewrite=rewrites.get(device.spot[0]) if origin == "global-rank" else None,
+        )
 
 
-def _local_instead(module: Module, node: ast.AST) -> str | None:
+Origin = Literal["local-rank", "global-rank", "argument", "literal", "modulo", "other"]
+
+
+def _origin(process: Process, device: Device) -> Origin:
+    tags = device.value.tags
+    if MODULO in tags:
+        return "modulo"
+    if RANK in tags and NAMED not in tags and process.started_by == "launcher" and not process.named:
+        return "global-rank"
+    if LOCAL in tags:
+        return "local-rank"
+    if ARGUMENT in tags:
+        return "argument"
+    return "literal" if isinstance(device.value, Known) and not tags else "other"
+
+
+def _local_instead(devices: list[Device]) -> dict[Module, str | None]:
+    """For each file, the local rank in place of the global one wherever it chooses a device."""
+    found: dict[Module, list[tuple[ast.expr, str]]] = {}
+    for device in devices:
+        module, node = device.spot
+        places = found.setdefault(module, [])
+        for argument in _device_arguments(device.call, node):
+            if isinstance(argument, ast.Name) or (isinstance(argument, ast.Call) and not argument.args):
+                places.append((argument, LOCAL_RANK))
+            elif isinstance(argument, ast.JoinedStr) and len(argument.values) == 2:
+                places.append((argument, """f"cuda:{os.environ['LOCAL_RANK']}\""""))
+    return {
+        module: rewrite.all_replaced(module, list(dict(places).items()), ("import os",)) if places else None
+        for module, places in found.items()
+    }
+
+
+def _device_arguments(call: str, node: ast.AST) -> list[ast.expr]:
+    """The arguments of a call that say which device."""
     if not isinstance(node, ast.Call):
-        return None
-    arguments = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg in ("device", "device_id"))]
-    for argument in arguments:
-        if isinstance(argument, ast.Name):
-            return rewrite.replaced(module, argument, LOCAL_RANK, ("import os",))
-        if isinstance(argument, ast.JoinedStr) and isinstance(argument.values[-1], ast.FormattedValue):
-            return rewrite.replaced(module, argument, '"cuda:" + os.environ["LOCAL_RANK"]', ("import os",))
-    return None
+        return []
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    if call == "device_ids=":
+        devices = named.get("device_ids")
+        return list(devices.elts) if isinstance(devices, ast.List) else []
+    if call in ("torch.cuda.set_device", ".cuda()", "torch.device", ".to()", "torch.cuda.device"):
+        given = node.args[-1:] if call == "torch.device" else node.args[:1]
+        return given or [value for name, value in named.items() if name == "device"]
+    return [value for name, value in named.items() if name in ("device", "device_id")]
 
 
 # --- groups
