@@ -59,6 +59,11 @@ class TorchRuntime(Fact, frozen=True, kw_only=True):
     error: str = ""
     printed: str = ""
 
+    @property
+    def given_up_early(self) -> bool:
+        """Whether the import was ended before a slow one could have: that is no evidence of anything."""
+        return self.outcome == "timeout" and self.seconds < IMPORT_SECONDS
+
     def text(self) -> str:
         return self.error or f"torch {self.version} imported in {self.seconds:.1f} s"
 

@@ -13,7 +13,7 @@ import msgspec
 from ddp_doctor.child import Child, Silence
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.deadline import Deadline
-from ddp_doctor.facts.software import IMPORT_SECONDS, TorchCuda, TorchRuntime, TrialRank
+from ddp_doctor.facts.software import TorchCuda, TorchRuntime, TrialRank
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Fact, Facts, Stage, Subject
 
@@ -58,8 +58,7 @@ def take(host: Host, facts: Facts, *, trial_seconds: float = TRIAL_SECONDS) -> I
         yield from trial.observations()
         return
     status: Literal["timeout", "crashed"] = "timeout" if runtime.outcome == "timeout" else "crashed"
-    too_early = runtime.outcome == "timeout" and runtime.seconds < IMPORT_SECONDS
-    for kind in (TorchRuntime, TorchCuda, TrialRank) if too_early else (TorchCuda, TrialRank):
+    for kind in (TorchRuntime, TorchCuda, TrialRank) if runtime.given_up_early else (TorchCuda, TrialRank):
         yield _absent(host, kind, status, f"torch was not imported: {runtime.error}")
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from ddp_doctor.facts.software import IMPORT_SECONDS, TorchInstall, TorchRuntime
+from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
 
 INDEX = "https://download.pytorch.org/whl"
@@ -28,7 +28,7 @@ class TorchUnusable(Check):
                 evidence=[install.evidence()],
                 fixes=_install(install),
             )
-        elif runtime is not None and runtime.outcome != "imported" and not _too_early(runtime):
+        elif runtime is not None and runtime.outcome != "imported" and not runtime.given_up_early:
             yield self.finding(
                 f"torch cannot be imported: {runtime.error}",
                 because=_because(runtime),
@@ -37,11 +37,6 @@ class TorchUnusable(Check):
                 # a slow file system looks the same as one that never answers
                 confidence=Confidence.LIKELY if runtime.outcome == "timeout" else Confidence.CERTAIN,
             )
-
-
-def _too_early(runtime: TorchRuntime) -> bool:
-    """Whether the import was given up before a slow one could have ended: that is no evidence of anything."""
-    return runtime.outcome == "timeout" and runtime.seconds < IMPORT_SECONDS
 
 
 def _because(runtime: TorchRuntime) -> str:
