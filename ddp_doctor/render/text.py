@@ -220,6 +220,8 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
     else:
         text = f"no verdict: {report.verdict.summary}; {counted}, {seconds}"
     yield from _wrapped(text, style, "", "  ")
+    if report.tool.command == "run" and report.verdict.status == "healthy":
+        yield "This looked at one node; the way between nodes was not tested."
 
 
 def _counts(outcomes: tuple[Outcome, ...]) -> Iterator[str]:
