@@ -75,6 +75,10 @@ class Child:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
+    def fileno(self) -> int:
+        """The channel's descriptor, so that one thread can wait for several workers with select."""
+        return self._channel.fileno()
+
     def receive(self, deadline: Deadline) -> dict[str, Any] | None:
         """The next message, None when the worker closed the channel; raises Silence at the deadline.
 

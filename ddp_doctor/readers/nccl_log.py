@@ -10,6 +10,11 @@ import msgspec
 
 Level = Literal["INFO", "WARN", "ATTN", "TRACE", "CALL", "DIAG", "VERSION"]
 
+_NOISE = re.compile(
+    r"lib wrapper not initialized|rma_socket requires GDRCopy|Could not find: lib|ncclOsDl(?:open|sym)|Count not open lib"
+    r"|Failed to (?:open libibverbs|find CUDA library)|Failed to initialize NET plugin IB|Stack size limit"
+)
+
 # a prefix can follow other text in the same line: NCCL and Python write to one stream without a common lock
 _PREFIX = re.compile(
     r"(?:\[(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?)\] ?)?"
@@ -79,3 +84,13 @@ def parse_all(line: str) -> Iterator[NcclLine]:
 
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
+
+
+def is_noise(line: NcclLine) -> bool:
+    """Whether a healthy NCCL prints this too: an optional library that is not there."""
+    return _NOISE.search(line.message) is not None
+
+
+def is_noise_text(last_error: str) -> bool:
+    """The same of what ncclGetLastError returns, which nothing ever clears."""
+    return _NOISE.search(last_error) is not None

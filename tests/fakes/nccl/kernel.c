@@ -1,0 +1,77 @@
+/* The effect of an all-reduce kernel, on the host: the sum of the ranks' buffers of floats.
+ *
+ * No GPU code runs, and the data does not take the transport that NCCL has connected. The ranks meet in the file that
+ * FAKE_NCCL_MEETING names (its size in ranks is FAKE_NCCL_RANKS); like a kernel, it ends only when every rank has
+ * launched its own. The rule `hang launch` keeps a rank from launching, `hang kernel` makes its kernel never arrive, and
+ * `fail kernel` makes it add wrong data. */
+#define _GNU_SOURCE
+#include "kernel.h"
+#include "../source/node.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 64, MAX_FLOATS = 4096 };
+
+typedef struct {
+    atomic_int taken, arrived;
+    float values[MAX_RANKS][MAX_FLOATS];
+} Meeting;
+
+static float *buffer;
+static size_t floats;
+static atomic_int running;
+static int device;
+
+void register_buffer(void *address, size_t size) {
+    buffer = address;
+    floats = size / sizeof(float) < MAX_FLOATS ? size / sizeof(float) : MAX_FLOATS;
+}
+
+bool kernel_done(void) { return running == 0; }
+
+static Meeting *enter_meeting(void) {
+    const char *path = getenv("FAKE_NCCL_MEETING");
+    int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (file < 0 || ftruncate(file, sizeof(Meeting))) {
+        fprintf(stderr, "fake kernel: FAKE_NCCL_MEETING must name a file that can be written\n");
+        abort();
+    }
+    Meeting *meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return meeting;
+}
+
+static void *all_reduce(void *unused) {
+    (void)unused;
+    int wrong = enter("kernel", device);
+    int ranks = atoi(getenv("FAKE_NCCL_RANKS"));
+    Meeting *meeting = enter_meeting();
+    int place = meeting->taken++;
+    memcpy(meeting->values[place], buffer, floats * sizeof(float));
+    if (wrong) meeting->values[place][0] += 1;
+    meeting->arrived++;
+    while (meeting->arrived < ranks) usleep(1000);
+    for (size_t i = 0; i < floats; i++) {
+        float sum = 0;
+        for (int rank = 0; rank < ranks; rank++) sum += meeting->values[rank][i];
+        buffer[i] = sum;
+    }
+    running--;
+    return NULL;
+}
+
+int launch_kernel(int on) {
+    pthread_t thread;
+    if (!buffer) return 0;
+    int code = enter("launch", on);
+    if (code) return code;
+    device = on;
+    running++;
+    return pthread_create(&thread, NULL, all_reduce, NULL) ? 999 : 0;
+}

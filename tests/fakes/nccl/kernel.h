@@ -1,0 +1,13 @@
+/* What a launched NCCL kernel does here: see kernel.c. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Remember an application's buffer. */
+void register_buffer(void *address, size_t size);
+
+/* Start the all-reduce over the application's last buffer, if it has one; returns a CUDA result at once. */
+int launch_kernel(int device);
+
+/* Whether everything launched has ended. */
+bool kernel_done(void);
