@@ -152,10 +152,17 @@ FAULTS = (
         (1,),
     ),
     Fault("hang at the first launch", hang_in("launch"), "DDP407", (1,)),
-    Fault("hang in the first kernel", hang_in("kernel"), "DDP401", (0, 1)),
     Fault(
-        "wrong values",
-        lambda s, v: two(s, v, node=with_rules(healthy(2), Rule(call="kernel", fail=1))),
+        "p2p data never arrives",
+        lambda s, v: [
+            s.plan(r, 2, v, node=with_rules(healthy(2), Rule(call="kernel_over_p2p", hang=True))) for r in (0, 1)
+        ],
+        "DDP401",
+        (0, 1),
+    ),
+    Fault(
+        "p2p data is wrong",
+        lambda s, v: two(s, v, node=with_rules(healthy(2), Rule(call="kernel_over_p2p", fail=1))),
         "DDP401",
         (0, 1),
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from ddp_doctor.model import Fact, Stage
 
 Outcome = Literal["passed", "failed", "timeout", "crashed", "unfinished"]
@@ -23,8 +25,8 @@ Phase = Literal[
     "first-connected",
 ]
 """How far a rank's lines show it, in order. It is *in* that phase: `bootstrap` waits for other ranks, `exchange` reads its
-GPU's identity, `topology` what connects the GPUs, `connect` joins the transports. The last two are `connect` and its end where NCCL leaves
-them to the first collective (2.22 and later, with cuMem)."""
+GPU's identity, `topology` what connects the GPUs, `connect` joins the transports. The last two are `connect` and its end
+where NCCL leaves them to the first collective (2.22 and later, with cuMem)."""
 
 Fault = Literal[
     "interface",
@@ -80,10 +82,12 @@ class CommunicatorRank(Fact, frozen=True, kw_only=True):
     network: str = ""
     """Its network namespace."""
     hostname: str = ""
-    variables: dict[str, str] = {}
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
     """The NCCL_* variables it ran under."""
-    threads: dict[str, str] = {}
+    threads: dict[str, str] = msgspec.field(default_factory=dict)
     """What each thread did at the end: `polls` (its sockets), `computes`, or the system call it stood in."""
+    without_p2p: bool = False
+    """Whether it is of the second trial, with NCCL_P2P_DISABLE=1."""
     lines: tuple[str, ...] = ()
 
     def text(self) -> str:
@@ -122,7 +126,7 @@ class CommunicatorCause(Fact, frozen=True, kw_only=True):
     waiting: tuple[int, ...] = ()
     line: str = ""
     certain: bool = True
-    details: dict[str, str] = {}
+    details: dict[str, str] = msgspec.field(default_factory=dict)
 
     def text(self) -> str:
         return self.line or f"{self.fault}: rank {', '.join(map(str, self.ranks))}"

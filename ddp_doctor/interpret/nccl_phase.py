@@ -296,8 +296,8 @@ def _shm_full(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
         rank for rank in ranks if rank.trial and rank.trial.outcome == "crashed" and "code -7" in rank.trial.error
     ]
     if killed:
-        line = f"{killed[0].trial.error}, SIGBUS" if killed[0].trial else ""
-        return _cause("shm-full", ranks, [rank.rank for rank in killed], line, certain=False)
+        died = f"{killed[0].trial.error}, SIGBUS" if killed[0].trial else ""
+        return _cause("shm-full", ranks, [rank.rank for rank in killed], died, certain=False)
     return None
 
 
@@ -474,7 +474,8 @@ _RULES: tuple[Callable[[Sequence[RankLog]], CommunicatorCause | None], ...] = (
 
 def interpret(facts: Facts) -> list[Fact]:
     """A CommunicatorStop for each rank of a trial, and the CommunicatorCause if there is one."""
-    logs = [_rank_log(fact) for fact in facts[CommunicatorRank]]
+    logs = [_rank_log(fact) for fact in facts[CommunicatorRank] if not fact.without_p2p]
+    compared = [fact for fact in facts[CommunicatorRank] if fact.without_p2p]
     found: list[Fact] = []
     for log in logs:
         phase, line = phase_of(log.lines, log.version)
@@ -492,6 +493,10 @@ def interpret(facts: Facts) -> list[Fact]:
             )
         )
     cause = find_cause(logs) if logs else None
+    if cause and compared:
+        passed = all(fact.outcome == "passed" for fact in compared)
+        details = {**cause.details, "without_p2p": "passed" if passed else "failed"}
+        cause = msgspec.structs.replace(cause, details=details)
     return [*found, cause] if cause else found
 
 

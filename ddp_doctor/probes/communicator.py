@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal, cast
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,6 +30,8 @@ QUIET_SECONDS = 8.0
 """No rank of a healthy communicator is silent that long."""
 WARNED_SECONDS = 2.0
 """The same once NCCL has warned: some warnings end the rendezvous without any rank being told."""
+COMPARED_QUIET_SECONDS = 4.0
+"""The same for the trial without P2P, which starts on GPUs that are awake."""
 GRACE_SECONDS = 1.0
 """How long the other ranks may go on, once one has failed, to say that they failed too."""
 HEADROOM_MIB = 2048
@@ -41,6 +43,7 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
+WITHOUT_P2P = {"NCCL_P2P_DISABLE": "1"}
 _SEGMENT = re.compile(r"/dev/shm/nccl-\w+")
 
 
@@ -78,7 +81,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
         Plan(rank=rank, world_size=size, device=rank % view.count, libnccl=install.libnccl, root=rank == 0)
         for rank in range(size)
     ]
-    yield from form(host, plans)
+    yield from form_and_compare(host, plans)
 
 
 PROBES = (
@@ -118,13 +121,25 @@ def why_not(facts: Facts, view: CudaView, size: int) -> str:
     return ""
 
 
-def form(host: Host, plans: Sequence[Plan], *, quiet: float = QUIET_SECONDS) -> list[CommunicatorRank]:
+def form_and_compare(host: Host, plans: Sequence[Plan]) -> list[CommunicatorRank]:
+    """The trial; where data through P2P did not arrive or arrived wrong, also the same one with P2P switched off."""
+    ranks = form(host, plans)
+    suspect = any(rank.step in ("all-reduce", "all-reduce on the GPU") and rank.outcome != "passed" for rank in ranks)
+    if not suspect or not any(" via P2P" in line for rank in ranks for line in rank.lines):
+        return ranks
+    without = [msgspec.structs.replace(plan, environ={**plan.environ, **WITHOUT_P2P}) for plan in plans]
+    return ranks + form(host, without, quiet=COMPARED_QUIET_SECONDS, without_p2p=True)
+
+
+def form(
+    host: Host, plans: Sequence[Plan], *, quiet: float = QUIET_SECONDS, without_p2p: bool = False
+) -> list[CommunicatorRank]:
     """Start these ranks, pass the root's unique id to the others, and watch until all are done or none moves."""
     deadline = host.deadline.within(SECONDS)
     with ExitStack() as children:
         ranks = [_Rank(host, plan, children) for plan in plans]
         _watch(ranks, deadline, quiet)
-        found = [rank.fact() for rank in ranks]
+        found = [msgspec.structs.replace(rank.fact(), without_p2p=without_p2p) for rank in ranks]
     for rank in ranks:
         rank.remove_segments()
     return found
@@ -146,8 +161,9 @@ def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> None:
                         if not other.plan.root:
                             other.child.send({"id": told["id"]})
         now = time.monotonic()
-        if any([rank.moved() for rank in ranks]):
-            moved = now
+        for rank in ranks:
+            if rank.moved():
+                moved = now
         if failed_at is None and any(rank.outcome in ("failed", "crashed") for rank in ranks):
             failed_at = now
         starting = any(not rank.outcome and rank.starting for rank in ranks)
@@ -241,7 +257,7 @@ class _Rank:
             libnccl=self.plan.libnccl,
             version=version_text(number) if number else "",
             step=self.step,
-            outcome=cast("Outcome", self.outcome or "timeout"),
+            outcome=self.outcome or "timeout",
             call=str(told.get("call") or ""),
             code=told.get("code"),
             error=str(told.get("error") or ""),
@@ -265,13 +281,13 @@ class _Rank:
     def remove_segments(self) -> None:
         """Remove the shared memory that a killed rank leaves behind, as its own memory map named it."""
         try:
-            mine = os.stat("/dev/shm").st_dev == self._told.get("shm_device")
+            mine = Path("/dev/shm").stat().st_dev == self._told.get("shm_device")
         except OSError:
             return
         for path in self._told.get("segments", ()) if mine else ():
             if _SEGMENT.fullmatch(path):
                 try:
-                    os.unlink(path)
+                    Path(path).unlink()
                 except OSError:
                     continue
 

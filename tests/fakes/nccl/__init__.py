@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import msgspec
-from fakes import node as described
-from fakes.node import Node, Rule
 
 from ddp_doctor.host import Host
 from ddp_doctor.probes.communicator import Plan
+from fakes import node as described
+from fakes.node import Node, Rule
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "source"

@@ -3,7 +3,7 @@
  * No GPU code runs, and the data does not take the transport that NCCL has connected. The ranks meet in the file that
  * FAKE_NCCL_MEETING names (its size in ranks is FAKE_NCCL_RANKS); like a kernel, it ends only when every rank has
  * launched its own. The rule `hang launch` keeps a rank from launching, `hang kernel` makes its kernel never arrive, and
- * `fail kernel` makes it add wrong data. */
+ * `fail kernel` makes it add wrong data; `kernel_over_p2p` is the same for a kernel in a process that maps a peer's memory. */
 #define _GNU_SOURCE
 #include "kernel.h"
 #include "../source/node.h"
@@ -26,6 +26,7 @@ typedef struct {
 static float *buffer;
 static size_t floats;
 static atomic_int running;
+static bool uses_p2p;
 static int device;
 
 void register_buffer(void *address, size_t size) {
@@ -33,11 +34,16 @@ void register_buffer(void *address, size_t size) {
     floats = size / sizeof(float) < MAX_FLOATS ? size / sizeof(float) : MAX_FLOATS;
 }
 
+void register_peer_memory(void) { uses_p2p = true; }
+
 bool kernel_done(void) { return running == 0; }
 
 static Meeting *enter_meeting(void) {
-    const char *path = getenv("FAKE_NCCL_MEETING");
-    int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+    const char *where = getenv("FAKE_NCCL_MEETING"), *p2p = getenv("NCCL_P2P_DISABLE");
+    char path[4096];
+    /* one file per trial: a doctor tries again without P2P */
+    snprintf(path, sizeof path, "%s.%s", where ? where : "", p2p ? p2p : "0");
+    int file = where ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
     if (file < 0 || ftruncate(file, sizeof(Meeting))) {
         fprintf(stderr, "fake kernel: FAKE_NCCL_MEETING must name a file that can be written\n");
         abort();
@@ -50,6 +56,7 @@ static Meeting *enter_meeting(void) {
 static void *all_reduce(void *unused) {
     (void)unused;
     int wrong = enter("kernel", device);
+    if (uses_p2p) wrong |= enter("kernel_over_p2p", device);
     int ranks = atoi(getenv("FAKE_NCCL_RANKS"));
     Meeting *meeting = enter_meeting();
     int place = meeting->taken++;

@@ -6,6 +6,9 @@
 /* Remember an application's buffer. */
 void register_buffer(void *address, size_t size);
 
+/* Remember that this process has mapped memory of another GPU. */
+void register_peer_memory(void);
+
 /* Start the all-reduce over the application's last buffer, if it has one; returns a CUDA result at once. */
 int launch_kernel(int device);
 

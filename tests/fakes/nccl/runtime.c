@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, INVALID_DEVICE = 101, NOT_SUPPORTED = 801 };
@@ -157,6 +158,7 @@ int cudaIpcOpenMemHandle(void **address, IpcHandle handle, unsigned flags) {
     if (file < 0) return INVALID_VALUE;
     *address = mmap(NULL, handle.size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
+    register_peer_memory();
     return *address == MAP_FAILED ? OUT_OF_MEMORY : OK;
 }
 
@@ -227,11 +229,32 @@ int cuStreamQuery(void *stream) { (void)stream; return kernel_done() ? OK : NOT_
 
 /* --- driver: physical memory as memory files; a handle is the file's descriptor --- */
 int cuMemGetAllocationGranularity(size_t *size, void *properties, int option) { (void)properties, (void)option; *size = GRANULARITY; return OK; }
-int cuMemCreate(unsigned long long *handle, size_t size, void *properties, unsigned long long flags) {
-    (void)properties, (void)flags;
+static ino_t own_memory[4096];
+static int own_count;
+
+static ino_t inode(int file) {
+    struct stat status;
+    return fstat(file, &status) ? 0 : status.st_ino;
+}
+
+static bool is_a_peers(int file) {
+    char link[64], name[64] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    if (readlink(link, name, sizeof name - 1) < 0 || !strstr(name, "gpu memory")) return false;
+    for (int i = 0; i < own_count; i++)
+        if (own_memory[i] == inode(file)) return false;
+    return true;
+}
+
+int cuMemCreate(unsigned long long *handle, size_t size, const int *properties, unsigned long long flags) {
+    (void)flags;
     ENTER(current);
-    int file = memfd_create("gpu memory", 0);
+    bool on_gpu = properties[2] == 1; /* CUmemAllocationProp.location.type: 1 is a device, others are of the host */
+    int file = memfd_create(on_gpu ? "gpu memory" : "host memory", 0);
     if (file < 0 || ftruncate(file, (off_t)size)) return OUT_OF_MEMORY;
+    pthread_mutex_lock(&allocating);
+    if (own_count < 4096) own_memory[own_count++] = inode(file);
+    pthread_mutex_unlock(&allocating);
     *handle = (unsigned long long)file;
     return OK;
 }
@@ -261,6 +284,7 @@ int cuMemImportFromShareableHandle(unsigned long long *handle, void *file, int t
     ENTER(current);
     int copy = dup((int)(intptr_t)file);
     *handle = (unsigned long long)copy;
+    if (copy >= 0 && is_a_peers(copy)) register_peer_memory();
     return copy < 0 ? INVALID_VALUE : OK;
 }
 
