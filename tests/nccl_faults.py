@@ -13,18 +13,18 @@ from fakes.node import Rule
 from ddp_doctor.probes.communicator import Plan
 
 OTHER_VERSION = {"2.27.5": "2.30.7", "2.30.7": "2.27.5", "2.21.5": "2.27.5", "2.18.3": "2.21.5"}
-HANG = "hang"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`ids` are the finding's id for each version (a single one where all say the same) and `ranks` those it names."""
+    """The ranks to start for a version, and the finding's id and ranks. `since` is the first version that can have it."""
 
     name: str
     plans: Callable[[Stage, str], list[Plan]]
     id: str
     ranks: tuple[int, ...]
     root: bool = False
+    since: str = ""
 
 
 def two(stage: Stage, version: str, **one: object) -> list[Plan]:
@@ -51,7 +51,7 @@ def separate_shm(stage: Stage, version: str) -> list[Plan]:
     return [stage.plan(rank, 2, version, prefix=mount) for rank in range(2)]
 
 
-def nodes(*environs: dict[str, str], where: str = "lo") -> Callable[[Stage, str], list[Plan]]:
+def nodes(*environs: dict[str, str]) -> Callable[[Stage, str], list[Plan]]:
     def plans(stage: Stage, version: str) -> list[Plan]:
         return [
             stage.plan(
@@ -109,6 +109,7 @@ FAULTS = (
         "DDP301",
         (0,),
     ),
+    Fault("one of them wants ib", lambda s, v: two(s, v, environ={"NCCL_NET": "IB"}), "DDP118", (1,)),
     Fault("missing rank", lambda s, v: [s.plan(0, 3, v), s.plan(1, 3, v)], "DDP101", (2,)),
     Fault("duplicate gpu", lambda s, v: [s.plan(r, 2, v, node=healthy(2), device=0) for r in (0, 1)], "DDP106", (0, 1)),
     Fault("shm 1 MiB", small_shm, "DDP405", (0, 1), root=True),
@@ -132,7 +133,7 @@ FAULTS = (
         "DDP501",
         (1,),
     ),
-    Fault("hang in identity", hang_in("cudaGetDeviceProperties_v2"), "DDP407", (1,)),
+    Fault("hang in identity", hang_in("cudaGetDeviceProperties_v2"), "DDP407", (1,), since="2.27.5"),
     Fault("hang in topology", hang_in("cudaDeviceCanAccessPeer"), "DDP407", (1,)),
     Fault("hang in nvml", hang_in("nvmlDeviceGetP2PStatus"), "DDP407", (1,)),
     Fault("hang in connect", hang_in("cuMemImportFromShareableHandle", "cudaIpcOpenMemHandle"), "DDP402", (1,)),

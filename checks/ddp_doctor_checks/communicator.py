@@ -1,7 +1,7 @@
 """What the trial communicator proves, as findings of the checks whose causes it shows.
 
-A check calls `findings_of_trial(self, facts)` beside its own evidence, and `trial_names(self.id, facts)` before it says that
-it does not apply.
+A check yields `communicator.findings(self, facts)` beside what its own evidence shows, and asks
+`communicator.shows(self.id, facts)` before it says that it does not apply.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def from_communicator(facts: Facts) -> Iterator[tuple[str, Arguments]]:
             yield finding_id, arguments
 
 
-def findings_of_trial(check: Check, facts: Facts) -> Iterator[Finding]:
+def findings(check: Check, facts: Facts) -> Iterator[Finding]:
     """The findings of this check that a trial communicator shows."""
     for finding_id, arguments in from_communicator(facts):
         if finding_id == check.id:
             yield check.finding(arguments.pop("summary"), **arguments)
 
 
-def trial_names(finding_id: str, facts: Facts) -> bool:
+def shows(finding_id: str, facts: Facts) -> bool:
     """Whether a trial communicator shows the cause with this id."""
     return any(shown == finding_id for shown, _ in from_communicator(facts))
 
@@ -277,7 +277,10 @@ def _nvlink(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
 
 _LOOK_AT_GPU = Fix(
     title="look for an Xid of that GPU, then reset it with no process on it (a lost GPU needs a reboot)",
-    commands=("sudo dmesg -T | grep -iE 'NVRM|Xid' | tail", "nvidia-smi --query-gpu=index,pci.bus_id,uuid --format=csv"),
+    commands=(
+        "sudo dmesg -T | grep -iE 'NVRM|Xid' | tail",
+        "nvidia-smi --query-gpu=index,pci.bus_id,uuid --format=csv",
+    ),
     needs="root",
 )
 WITHOUT_P2P = Fix(
@@ -303,7 +306,11 @@ def _stuck_in_driver(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argum
     first = _first(facts, cause)
     call = cause.details.get("call", "")
     where = _WHERE.get(cause.details.get("phase", ""), "before the others")
-    seen = f"a thread of it stands in system call {call} that is no wait for a peer" if call else "it stands behind all others"
+    seen = (
+        f"a thread of it stands in system call {call} that is no wait for a peer"
+        if call
+        else "it stands behind all others"
+    )
     return "DDP407", {
         "summary": f"{_ranks(cause)} stopped {where}, on GPU {first.pci or first.device}",
         "because": f"{seen}: most often a driver call on a sick GPU that does not return" + _wait(cause),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.p2p import Link, P2pPair, PairRoute, Route
@@ -16,7 +16,7 @@ Version = tuple[int, ...]
 DISTANCE: dict[Link, int] = {
     "nvlink": 1, "board": 4, "switch": 4, "switches": 5, "host-bridge": 8, "numa-node": 8, "system": 9,
 }  # fmt: skip
-"""NCCL's path types as far as GPUs of one node have them: LOC 0, NVL 1, NVB 2, C2C 3, PIX 4, PXB 5, P2C 6, PXN 7, PHB 8, SYS 9."""
+"""NCCL's path types, as far as GPUs of one node have them, by their number in LEVELS."""
 LEVELS = {
     "LOC": 0, "NVL": 1, "NVB": 2, "C2C": 3, "PIX": 4, "PXB": 5, "P2C": 6, "PXN": 7, "PHB": 8, "SYS": 9,
     "0": 0, "1": 4, "2": 5, "3": 8, "4": 9, "5": 9,
@@ -104,18 +104,6 @@ def _version(facts: Facts) -> Version:
         if found:
             return tuple(int(part or 0) for part in found.groups())
     return ()
-
-
-def matrix(routes: Sequence[PairRoute]) -> list[str]:
-    """The routes of one node as the lines of a table: a row reads and writes the GPU of the column."""
-    gpus = sorted({route.first for route in routes} | {route.second for route in routes})
-    cells = {(route.first, route.second): route.route for route in routes}
-    width = max(6, *(len(f"GPU{gpu}") + 2 for gpu in gpus)) if gpus else 0
-    lines = ["".join([" " * width, *(f"GPU{gpu}".ljust(width) for gpu in gpus)]).rstrip()]
-    for gpu in gpus:
-        row = ["-" if gpu == other else cells.get((gpu, other), "?").upper() for other in gpus]
-        lines.append("".join([f"GPU{gpu}".ljust(width), *(cell.ljust(width) for cell in row)]).rstrip())
-    return lines
 
 
 INTERPRETER = Interpreter(

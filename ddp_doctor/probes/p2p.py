@@ -38,11 +38,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
             how_to_get="nvidia-smi topo -p2p r",
         )
         return
-    peers = {
-        (first, second): can
-        for message in answer.messages
-        for first, second, can in message.get("peers", ())
-    }
+    peers = {(first, second): can for message in answer.messages for first, second, can in message.get("peers", ())}
     cpu = _cpu(host.read("/proc/cpuinfo", limit=4096)["/proc/cpuinfo"] or "")
     for pair in pairs:
         first, second = pair["pair"]

@@ -58,7 +58,10 @@ def nvml(say):
             found = {"pair": [first, second], "uuids": [devices[first][1], devices[second][1]]}
             for name, kind in (("read", READ), ("write", WRITE), ("nvlink", NVLINK)):
                 status = ctypes.c_int()
-                if ask("nvmlDeviceGetP2PStatus", devices[first][0], devices[second][0], kind, ctypes.byref(status)) == 0:
+                if (
+                    ask("nvmlDeviceGetP2PStatus", devices[first][0], devices[second][0], kind, ctypes.byref(status))
+                    == 0
+                ):
                     found[name] = STATUS.get(status.value, "status %d" % status.value)
             level = ctypes.c_int()
             arguments = (devices[first][0], devices[second][0], ctypes.byref(level))
@@ -74,7 +77,11 @@ def cuda(say):
         return
     say({"call": "cuInit"})
     count = ctypes.c_int()
-    if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count)) or not hasattr(library, "cuDeviceCanAccessPeer"):
+    if (
+        library.cuInit(0)
+        or library.cuDeviceGetCount(ctypes.byref(count))
+        or not hasattr(library, "cuDeviceCanAccessPeer")
+    ):
         return
     uuids = []
     for device in range(count.value):

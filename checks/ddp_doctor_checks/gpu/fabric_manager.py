@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor_checks import communicator
 
 SYSTEM_NOT_READY = 802
 
@@ -15,12 +16,15 @@ class FabricManager(Check):
     id, name = "DDP406", "fabric-manager"
     title = "NVSwitch fabric not initialised"
     needs = (DriverGpu, CudaView, GpuNode)
-    also_reads = SEEN
+    also_reads = (*SEEN, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             refused = seen.cuda is not None and seen.cuda.code == SYSTEM_NOT_READY
             waiting = [gpu for gpu in seen.gpus if gpu.fabric_state in ("not-started", "in-progress")]

@@ -7,18 +7,22 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 
 class GpuFault(Check):
     id, name = "DDP407", "gpu-fault"
     title = "A GPU with a hardware fault"
     needs = (DriverState, DriverGpu)
-    also_reads = SEEN
+    also_reads = (*SEEN, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             for gpu in seen.gpus:
                 yield from self._look_at(gpu, seen)

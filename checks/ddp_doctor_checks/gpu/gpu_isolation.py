@@ -8,6 +8,7 @@ from ddp_doctor.facts.gpu import DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 SLURM = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
 
@@ -16,12 +17,15 @@ class GpuIsolation(Check):
     id, name = "DDP404", "gpu-isolation"
     title = "Ranks that are shown one GPU each"
     needs = (DriverState, GpuNode, Launcher)
-    also_reads = READS
+    also_reads = (*READS, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             node, driver, ranks = seen.node, seen.driver, seen.ranks
             if node is None or driver is None or driver.gpus != 1 or ranks is None or ranks[0] < 2:

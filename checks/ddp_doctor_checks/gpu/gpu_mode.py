@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 SLOW_SECONDS = 2.0
 
@@ -15,12 +16,15 @@ class GpuMode(Check):
     id, name = "DDP408", "gpu-mode"
     title = "Compute mode, MIG, MPS and persistence mode"
     needs = (DriverGpu, CudaView, GpuNode)
-    also_reads = READS
+    also_reads = (*READS, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             found = [finding for gpu in seen.visible for finding in self._closed(gpu)]
             yield from found or self._exclusive(seen)

@@ -8,18 +8,22 @@ from ddp_doctor.facts.gpu import CudaView, DriverState, GpuGap, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 
 class GpuNotVisible(Check):
     id, name = "DDP413", "gpu-not-visible"
     title = "GPUs that CUDA or torch does not see"
     needs = (GpuNode, DriverState, CudaView, TorchInstall)
-    also_reads = (*READS, GpuGap)
+    also_reads = (*READS, GpuGap, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return why_not_nvidia(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             gap = next((gap for gap in facts[GpuGap] if gap.subject.host == seen.host), None)
             if gap is not None and not _told_elsewhere(seen, gap) and (_wants_gpus(seen, gap) or gap.malformed):

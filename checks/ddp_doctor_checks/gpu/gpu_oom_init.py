@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 CONTEXT_MIB = 500
 """About what a CUDA context with NCCL's kernels takes before a tensor is allocated."""
@@ -17,12 +18,15 @@ class GpuOomInit(Check):
     id, name = "DDP409", "gpu-oom-init"
     title = "No GPU memory left for a rank to start"
     needs = (DriverGpu, CudaView)
-    also_reads = SEEN
+    also_reads = (*SEEN, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for seen in gpu_views(facts):
             for gpu in seen.visible:
                 free, used, total = gpu.memory_free, gpu.memory_used, gpu.memory_total

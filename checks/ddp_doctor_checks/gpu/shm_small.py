@@ -8,6 +8,7 @@ from ddp_doctor.facts.host import ShmSpace, size
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import number
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks import communicator
 
 MIB = 1 << 20
 NCCL_SEGMENT = 9_637_892
@@ -23,13 +24,11 @@ class ShmSmall(Check):
     id, name = "DDP405", "shm-small"
     title = "/dev/shm is too small"
     needs = (ShmSpace,)
-    also_reads = (
-        Launcher,
-        Variable,
-    )
+    also_reads = (Launcher, Variable, *communicator.READS)
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE, Stage.TRAINING})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for shm in facts[ShmSpace]:
             if shm.error or not shm.writable or shm.free_inodes == 0:
                 reason = shm.error or ("it cannot be written" if not shm.writable else "it has no inode left")

@@ -7,20 +7,24 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.gpu_views import SEEN, without_gpu
 from ddp_doctor.model import Check, Facts, Finding, Fix
+from ddp_doctor_checks import communicator
 
 
 class DuplicateGpu(Check):
     id, name = "DDP106", "duplicate-gpu"
     title = "Two ranks on one GPU"
     needs = (CudaView,)
-    also_reads = SEEN
+    also_reads = (*SEEN, *communicator.READS)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         if len({view.subject.rank for view in facts[CudaView] if view.subject.rank is not None}) < 2:
             return "the views of two ranks are needed to compare them"
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         only: dict[tuple[str, str], dict[int, CudaView]] = {}
         for view in facts[CudaView]:
             if view.masked and view.subject.rank is not None and len(view.devices) == 1:

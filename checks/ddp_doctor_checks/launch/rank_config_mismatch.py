@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.launch import Launcher, Setting, Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks import communicator
 
 GRAVITY = {
     "breaks": (Severity.ERROR, Confidence.LIKELY),
@@ -35,13 +36,11 @@ class RankConfigMismatch(Check):
     id, name = "DDP118", "rank-config-mismatch"
     title = "Settings of a rank contradict each other or are not what they seem"
     needs = (Variable,)
-    also_reads = (
-        Launcher,
-        Setting,
-    )
+    also_reads = (Launcher, Setting, *communicator.READS)
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for setting in facts[Setting]:
             severity, confidence = GRAVITY[setting.effect]
             yield self.finding(

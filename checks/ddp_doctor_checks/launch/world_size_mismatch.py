@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import communicator
 
 SIZE_OF = {
     "slurm": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
@@ -20,10 +21,11 @@ class WorldSizeMismatch(Check):
     id, name = "DDP117", "world-size-mismatch"
     title = "WORLD_SIZE differs from the number of ranks started"
     needs = (Variable,)
-    also_reads = (Launcher,)
+    also_reads = (Launcher, *communicator.READS)
     acts_at = INIT
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for launcher in facts[Launcher]:
             mine = {item.name: item for item in facts[Variable] if item.subject == launcher.subject and is_set(item)}
             own = next((mine[name] for name in SIZE_OF.get(launcher.name, ()) if name in mine), None)

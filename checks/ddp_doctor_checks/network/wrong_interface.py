@@ -15,6 +15,7 @@ from ddp_doctor.facts.names import (
 )
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks import communicator
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 
@@ -23,10 +24,11 @@ class WrongInterface(Check):
     id, name = "DDP301", "wrong-interface"
     title = "NCCL or Gloo uses an interface the other ranks cannot reach"
     needs = (Interface, Meeting, (NcclInterface, GlooInterface, Interface))
-    also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable)
+    also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable, *communicator.READS)
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             yield from self._nccl(meeting, here)

@@ -8,6 +8,7 @@ from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor_checks import communicator
 from ddp_doctor_checks.software.nccl_version import wrong_nccl
 
 
@@ -15,14 +16,17 @@ class VersionMismatch(Check):
     id, name = "DDP501", "version-mismatch"
     title = "Versions that do not belong together"
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
-    also_reads = (*READS, DriverClash)
+    also_reads = (*READS, DriverClash, *communicator.READS)
     explains = ("DDP507",)
 
     def not_applicable(self, facts: Facts) -> str:
+        if communicator.shows(self.id, facts):
+            return ""
         # a library that lacks a function ends the import on any machine
         return "" if any(wrong_nccl(self, facts)) else why_not_nvidia(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         yield from wrong_nccl(self, facts)
         for seen in gpu_views(facts):
             for clash in facts[DriverClash]:

@@ -1,0 +1,20 @@
+"""DDP305: NCCL is told to use a network that it does not find on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddp_doctor.facts.communicator import CommunicatorStop
+from ddp_doctor.model import INIT, Check, Facts, Finding
+from ddp_doctor_checks import communicator
+
+
+class RdmaAccess(Check):
+    id, name = "DDP305", "rdma-access"
+    title = "NCCL is told to use an RDMA network that it cannot reach here"
+    needs = (CommunicatorStop,)
+    also_reads = communicator.READS
+    acts_at = INIT
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
