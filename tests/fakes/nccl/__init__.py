@@ -105,12 +105,8 @@ class Stage(msgspec.Struct, frozen=True):
         for soname in LIBRARIES:
             (place / soname).symlink_to(built() / soname)
         (place / "node.txt").write_text(described.flat(node))
-        return {
-            "LD_LIBRARY_PATH": str(place),
-            "LD_PRELOAD": str(place / "libcuda.so.1"),
-            "FAKE_NCCL_MEETING": str(self.folder / "meeting"),
-            "FAKE_NCCL_RANKS": str(meeting),
-        }
+        (place / "meeting.txt").write_text(f"{meeting} {self.folder / 'meeting'}\n")
+        return {"LD_LIBRARY_PATH": str(place), "LD_PRELOAD": str(place / "libcuda.so.1")}
 
     def calls(self, name: str) -> list[str]:
         """The C name of every driver call a rank made, in order."""

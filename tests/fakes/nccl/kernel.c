@@ -1,12 +1,13 @@
 /* The effect of an all-reduce kernel, on the host: the sum of the ranks' buffers of floats.
  *
- * No GPU code runs, and the data does not take the transport that NCCL has connected. The ranks meet in the file that
- * FAKE_NCCL_MEETING names (its size in ranks is FAKE_NCCL_RANKS); like a kernel, it ends only when every rank has
- * launched its own. The rule `hang launch` keeps a rank from launching, `hang kernel` makes its kernel never arrive, and
- * `fail kernel` makes it add wrong data; `kernel_over_p2p` is the same for a kernel in a process that maps a peer's memory. */
+ * No GPU code runs, and the data does not take the transport that NCCL has connected. The ranks meet in a file; like a
+ * kernel, it ends only when every rank has launched its own. The rule `hang launch` keeps a rank from launching,
+ * `hang kernel` makes its kernel never arrive and `fail kernel` makes it add wrong data; `kernel_over_p2p` is the same for
+ * a kernel in a process that maps memory of a peer. */
 #define _GNU_SOURCE
 #include "kernel.h"
 #include "../source/node.h"
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,16 +39,23 @@ void register_peer_memory(void) { uses_p2p = true; }
 
 bool kernel_done(void) { return running == 0; }
 
-static Meeting *enter_meeting(void) {
-    const char *where = getenv("FAKE_NCCL_MEETING"), *p2p = getenv("NCCL_P2P_DISABLE");
-    char path[4096];
-    /* one file per trial: a doctor tries again without P2P */
-    snprintf(path, sizeof path, "%s.%s", where ? where : "", p2p ? p2p : "0");
-    int file = where ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-    if (file < 0 || ftruncate(file, sizeof(Meeting))) {
-        fprintf(stderr, "fake kernel: FAKE_NCCL_MEETING must name a file that can be written\n");
+/* `meeting.txt` beside the library: how many ranks meet, and in which file. */
+static Meeting *enter_meeting(int *ranks) {
+    Dl_info self;
+    char path[8192], where[4096] = "";
+    const char *p2p = getenv("NCCL_P2P_DISABLE");
+    dladdr((void *)enter_meeting, &self);
+    snprintf(path, sizeof path, "%.*s/meeting.txt", (int)(strrchr(self.dli_fname, '/') - self.dli_fname), self.dli_fname);
+    FILE *description = fopen(path, "r");
+    if (!description || fscanf(description, "%d %4095s", ranks, where) != 2) {
+        fprintf(stderr, "fake kernel: %s does not say where the ranks meet\n", path);
         abort();
     }
+    fclose(description);
+    /* one file per trial: a doctor tries again without P2P */
+    snprintf(path, sizeof path, "%s.%s", where, p2p ? p2p : "0");
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, sizeof(Meeting))) abort();
     Meeting *meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     return meeting;
@@ -57,8 +65,8 @@ static void *all_reduce(void *unused) {
     (void)unused;
     int wrong = enter("kernel", device);
     if (uses_p2p) wrong |= enter("kernel_over_p2p", device);
-    int ranks = atoi(getenv("FAKE_NCCL_RANKS"));
-    Meeting *meeting = enter_meeting();
+    int ranks;
+    Meeting *meeting = enter_meeting(&ranks);
     int place = meeting->taken++;
     memcpy(meeting->values[place], buffer, floats * sizeof(float));
     if (wrong) meeting->values[place][0] += 1;

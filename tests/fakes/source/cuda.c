@@ -164,6 +164,13 @@ int cuDeviceGetUuid_v2(unsigned char bytes[16], int device) {
     return OK;
 }
 
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    ENTER(device);
+    const Gpu *gpus = node()->gpus;
+    *can = node()->p2p[visible[device].gpu - gpus][visible[peer].gpu - gpus] == 0;
+    return OK;
+}
+
 /* What no probe may call on a GPU that somebody uses: here only so that a call shows in the log. */
 int cuCtxCreate_v2(void **context, unsigned flags, int device) { (void)flags; ENTER(device); *context = visible; return OK; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { ENTER(device); *context = visible; return OK; }
