@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,10 +96,20 @@ def two_networks() -> Iterator[None]:
     try:
         for command in commands:
             subprocess.run(command.split(), check=True)
+        # NCCL 2.28 and later pass over an interface until its carrier is there
+        give_up = time.monotonic() + 10
+        while not all(_running(f"ddp-test-{name}", "docker0") for name in "ab"):
+            assert time.monotonic() < give_up
+            time.sleep(0.1)
         yield
     finally:
         for name in "ab":
             subprocess.run(["ip", "netns", "del", f"ddp-test-{name}"], check=False, stderr=subprocess.DEVNULL)
+
+
+def _running(namespace: str, interface: str) -> bool:
+    command = ["ip", "-n", namespace, "-br", "link", "show", interface]
+    return " UP " in subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 FAULTS = (

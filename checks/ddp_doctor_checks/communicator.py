@@ -42,6 +42,12 @@ def shows(finding_id: str, facts: Facts) -> bool:
     return any(shown == finding_id for shown, _ in from_communicator(facts))
 
 
+def not_tried(finding_id: str, facts: Facts) -> str:
+    """Why a check that a trial alone can feed does not apply: there is nothing to form a communicator with."""
+    absent = next((absent for absent in facts.lacking(CommunicatorStop) if absent.status == "absent"), None)
+    return absent.reason if absent and not shows(finding_id, facts) else ""
+
+
 def _evidence(cause: CommunicatorCause, facts: Facts) -> Iterator[Evidence]:
     yield cause.evidence()
     stops = sorted(facts[CommunicatorStop], key=lambda stop: stop.rank not in cause.ranks)

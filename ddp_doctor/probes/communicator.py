@@ -43,6 +43,9 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
+LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+RESERVE_SECONDS = 1.0
+"""Left of the whole budget to end the ranks and tell of them."""
 WITHOUT_P2P = {"NCCL_P2P_DISABLE": "1"}
 _SEGMENT = re.compile(r"/dev/shm/nccl-\w+")
 
@@ -74,6 +77,10 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
     refusal = why_not(facts, view, size) if host.options.active != "always" else ""
     if host.options.active == "never":
         refusal = "--active never"
+    local_rank = next((host.environ[name] for name in LOCAL_RANKS if host.environ.get(name)), "0")
+    if local_rank != "0":
+        yield _absent(host, "denied", f"this is local rank {local_rank}; local rank 0 tries the GPUs of this node")
+        return
     if refusal:
         yield _absent(host, "denied", refusal, "ddp-doctor run --active always")
         return
@@ -81,7 +88,10 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
         Plan(rank=rank, world_size=size, device=rank % view.count, libnccl=install.libnccl, root=rank == 0)
         for rank in range(size)
     ]
-    yield from form_and_compare(host, plans)
+    try:
+        yield from form_and_compare(host, plans)
+    except TimeoutError as error:
+        yield _absent(host, "timeout", str(error), "ddp-doctor run --timeout 120")
 
 
 PROBES = (
@@ -124,7 +134,8 @@ def why_not(facts: Facts, view: CudaView, size: int) -> str:
 def form_and_compare(host: Host, plans: Sequence[Plan]) -> list[CommunicatorRank]:
     """The trial; where data through P2P did not arrive or arrived wrong, also the same one with P2P switched off."""
     ranks = form(host, plans)
-    suspect = any(rank.step in ("all-reduce", "all-reduce on the GPU") and rank.outcome != "passed" for rank in ranks)
+    together = len({rank.step for rank in ranks}) == 1
+    suspect = together and any(rank.outcome == "timeout" or rank.value_ok is False for rank in ranks)
     if not suspect or not any(" via P2P" in line for rank in ranks for line in rank.lines):
         return ranks
     without = [msgspec.structs.replace(plan, environ={**plan.environ, **WITHOUT_P2P}) for plan in plans]
@@ -134,24 +145,35 @@ def form_and_compare(host: Host, plans: Sequence[Plan]) -> list[CommunicatorRank
 def form(
     host: Host, plans: Sequence[Plan], *, quiet: float = QUIET_SECONDS, without_p2p: bool = False
 ) -> list[CommunicatorRank]:
-    """Start these ranks, pass the root's unique id to the others, and watch until all are done or none moves."""
-    deadline = host.deadline.within(SECONDS)
+    """Start these ranks, pass the root's unique id to the others, and watch until all are done or none moves.
+
+    Raises TimeoutError where the time was up while they still moved.
+    """
+    deadline = Deadline(min(SECONDS, host.deadline.remaining() - RESERVE_SECONDS))
+    given = deadline.remaining()
     with ExitStack() as children:
         ranks = [_Rank(host, plan, children) for plan in plans]
-        _watch(ranks, deadline, quiet)
+        conclusive = _watch(ranks, deadline, quiet)
         found = [msgspec.structs.replace(rank.fact(), without_p2p=without_p2p) for rank in ranks]
     for rank in ranks:
         rank.remove_segments()
+    if any(fact.outcome in ("failed", "crashed") for fact in found):
+        return [
+            msgspec.structs.replace(fact, outcome="unfinished") if fact.outcome == "timeout" else fact for fact in found
+        ]
+    if not conclusive:
+        raise TimeoutError(f"the trial communicator was still moving when its {given:.0f} s were over")
     return found
 
 
-def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> None:
+def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> bool:
+    """Until all are done, one has failed, or none moves; False where the deadline came first."""
     moved = time.monotonic()
     failed_at: float | None = None
     while deadline:
         talking = [rank for rank in ranks if not rank.closed]
         if not talking or all(rank.outcome for rank in ranks):
-            return
+            return True
         ready, _, _ = select.select([rank.child for rank in talking], [], [], 0.05)
         for rank in talking:
             if rank.child in ready:
@@ -169,9 +191,10 @@ def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> None:
         starting = any(not rank.outcome and rank.starting for rank in ranks)
         patience = WARNED_SECONDS if any(rank.warned for rank in ranks) else quiet
         if failed_at is not None and now - failed_at > GRACE_SECONDS:
-            return
+            return True
         if now - moved > (STARTING_SECONDS if starting else patience):
-            return
+            return True
+    return False
 
 
 class _Rank:
@@ -301,7 +324,7 @@ def version_text(number: int) -> str:
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
-def _absent(host: Host, status: Literal["absent", "denied"], reason: str, how_to_get: str = "") -> Absent:
+def _absent(host: Host, status: Literal["absent", "denied", "timeout"], reason: str, how_to_get: str = "") -> Absent:
     return Absent(
         kind=CommunicatorRank.kind(),
         about=Subject(host=host.name),

@@ -16,5 +16,8 @@ class P2pIommuAcs(Check):
     also_reads = communicator.READS
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE, Stage.DDP_VERIFY})
 
+    def not_applicable(self, facts: Facts) -> str:
+        return communicator.not_tried(self.id, facts)
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

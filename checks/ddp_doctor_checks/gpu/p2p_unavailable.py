@@ -20,6 +20,10 @@ class P2pUnavailable(Check):
     needs = (P2pPair,)
     also_reads = (PairRoute, ShmSpace)
 
+    def not_applicable(self, facts: Facts) -> str:
+        absent = next((absent for absent in facts.lacking(P2pPair) if absent.status == "absent"), None)
+        return absent.reason if absent else ""
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         denied = [pair for pair in facts[P2pPair] if pair.first < pair.second and pair.ok is False]
         if not denied:

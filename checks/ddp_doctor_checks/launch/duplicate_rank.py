@@ -16,6 +16,9 @@ class DuplicateRank(Check):
     needs = (GroupStart,)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP})
 
+    def not_applicable(self, facts: Facts) -> str:
+        return communicator.not_tried(self.id, facts)
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for start in facts[GroupStart]:
             if not start.same_rank:

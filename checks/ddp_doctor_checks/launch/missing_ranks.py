@@ -17,5 +17,8 @@ class MissingRanks(Check):
     acts_at = INIT
     residual = True
 
+    def not_applicable(self, facts: Facts) -> str:
+        return communicator.not_tried(self.id, facts)
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

@@ -16,5 +16,8 @@ class FirewallNat(Check):
     also_reads = communicator.READS
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
 
+    def not_applicable(self, facts: Facts) -> str:
+        return communicator.not_tried(self.id, facts)
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

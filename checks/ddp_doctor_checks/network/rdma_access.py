@@ -16,5 +16,8 @@ class RdmaAccess(Check):
     also_reads = communicator.READS
     acts_at = INIT
 
+    def not_applicable(self, facts: Facts) -> str:
+        return communicator.not_tried(self.id, facts)
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

@@ -9,7 +9,7 @@ from ddp_doctor_checks.gpu.p2p_driver import P2pDriver
 from trial import REFUSED, STARTED, meaning, passed, rank
 
 from ddp_doctor.facts.communicator import CommunicatorRank
-from ddp_doctor.model import Confidence
+from ddp_doctor.model import Absent, Confidence
 
 
 def connecting(number: int, via: str = "P2P/CUMEM", **changes: Any) -> CommunicatorRank:
@@ -40,3 +40,8 @@ def test_clear_when_the_transport_is_shared_memory() -> None:
 def test_unknown_where_no_trial_was_allowed() -> None:
     outcome = run_check(P2pDriver, REFUSED).outcome
     assert (outcome.status, outcome.reason) == ("unknown", "GPU 0 used by PID 7")
+
+
+def test_not_applicable_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    assert run_check(P2pDriver, absent).outcome.status == "not-applicable"

@@ -6,7 +6,7 @@ from checking import run_check
 from ddp_doctor_checks.launch.missing_ranks import MissingRanks
 from trial import REFUSED, STARTED, meaning, passed, rank
 
-from ddp_doctor.model import Confidence
+from ddp_doctor.model import Absent, Confidence
 
 
 def test_hit_two_of_three_wait_in_the_bootstrap() -> None:
@@ -35,3 +35,8 @@ def test_clear_when_another_cause_is_in_the_log() -> None:
 def test_unknown_where_no_trial_was_allowed() -> None:
     outcome = run_check(MissingRanks, REFUSED).outcome
     assert (outcome.status, outcome.reason) == ("unknown", "GPU 0 used by PID 7")
+
+
+def test_not_applicable_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    assert run_check(MissingRanks, absent).outcome.status == "not-applicable"

@@ -8,7 +8,7 @@ from ddp_doctor_checks.network.firewall_nat import FirewallNat
 from trial import REFUSED, STARTED, meaning, passed, rank
 
 from ddp_doctor.facts.communicator import CommunicatorRank
-from ddp_doctor.model import Confidence
+from ddp_doctor.model import Absent, Confidence
 
 
 def refused(address: str, network: str = "net:[2]") -> tuple[CommunicatorRank, CommunicatorRank]:
@@ -42,3 +42,8 @@ def test_clear_when_the_rank_there_has_died() -> None:
 def test_unknown_where_no_trial_was_allowed() -> None:
     outcome = run_check(FirewallNat, REFUSED).outcome
     assert (outcome.status, outcome.reason) == ("unknown", "GPU 0 used by PID 7")
+
+
+def test_not_applicable_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    assert run_check(FirewallNat, absent).outcome.status == "not-applicable"

@@ -6,7 +6,7 @@ from checking import run_check
 from ddp_doctor_checks.network.rdma_access import RdmaAccess
 from trial import REFUSED, meaning, passed, rank
 
-from ddp_doctor.model import Confidence
+from ddp_doctor.model import Absent, Confidence
 
 
 def test_hit_every_rank_asks_for_a_network_that_is_not_there() -> None:
@@ -32,3 +32,8 @@ def test_clear_when_one_rank_alone_asks_for_it() -> None:
 def test_unknown_where_no_trial_was_allowed() -> None:
     outcome = run_check(RdmaAccess, REFUSED).outcome
     assert (outcome.status, outcome.reason) == ("unknown", "GPU 0 used by PID 7")
+
+
+def test_not_applicable_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    assert run_check(RdmaAccess, absent).outcome.status == "not-applicable"
