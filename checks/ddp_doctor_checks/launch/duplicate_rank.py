@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.script import GroupStart
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks import communicator
 
 NEEDS = "code change, job restart"
 
@@ -13,13 +15,15 @@ NEEDS = "code change, job restart"
 class DuplicateRank(Check):
     id, name = "DDP116", "duplicate-rank"
     title = "Several processes claim the same rank"
-    needs = (GroupStart,)
+    needs = ((GroupStart, CommunicatorStop),)
+    also_reads = communicator.READS
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP})
 
     def not_applicable(self, facts: Facts) -> str:
-        return communicator.not_tried(self.id, facts)
+        return "" if facts[GroupStart] else communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         for start in facts[GroupStart]:
             if not start.same_rank:
                 continue
