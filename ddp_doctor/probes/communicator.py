@@ -223,6 +223,8 @@ class _Rank:
         self.warned = False
         self._told: dict[str, Any] = {}
         self._steps = 0
+        self._printed = 0
+        self._progress = 0
         self._seen = (0, 0)
 
     @property
@@ -256,11 +258,14 @@ class _Rank:
 
     def moved(self) -> bool:
         """Whether it has said or printed something new; a connection tried again and again is nothing new."""
-        lines = self.lines()
-        told = (self._steps, sum("retrying" not in line for line in lines))
-        self.warned = self.warned or any(
-            found.level == "WARN" and not is_noise(found) for line in lines for found in parse_all(line)
-        )
+        printed = self.child.printed()
+        if len(printed) != self._printed:
+            lines = printed.splitlines()
+            self._printed, self._progress = len(printed), sum("retrying" not in line for line in lines)
+            self.warned = any(
+                found.level == "WARN" and not is_noise(found) for line in lines for found in parse_all(line)
+            )
+        told = (self._steps, self._progress)
         moved, self._seen = told != self._seen, told
         return moved
 
