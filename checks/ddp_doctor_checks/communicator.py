@@ -397,6 +397,38 @@ def _absent_from_collective(cause: CommunicatorCause, facts: Facts) -> tuple[str
     }
 
 
+_PROGRAM = (
+    "import os, torch, torch.distributed as d; torch.cuda.set_device(int(os.environ['LOCAL_RANK'])); "
+    "d.init_process_group('nccl'); x = torch.ones(1).cuda(); d.all_reduce(x); print(x)"
+)
+
+
+def _unnamed(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
+    first = _first(facts, cause)
+    failed = first.outcome in ("failed", "crashed")
+    size = f"{first.world_size} trial ranks (NCCL {first.version or 'of torch'})"
+    error = cause.details.get("error") or first.error
+    launch = (
+        f"NCCL_DEBUG=INFO python -m torch.distributed.run --standalone --nproc-per-node={first.world_size} --no-python"
+    )
+    return "DDP508", {
+        "summary": f"{size} did not form a communicator: "
+        + (f"rank {first.rank} failed in {first.call or first.step}: {error}" if failed else cause.line),
+        "because": "they are alone on this node and on GPUs that nobody uses: a job on these GPUs fails too"
+        if failed
+        else "none of them moved for some seconds, and their lines do not tell which one the others wait for",
+        "fixes": [
+            Fix(
+                title="do the same without ddp-doctor, with all that NCCL has to say",
+                commands=(f'{launch} python -c "{_PROGRAM}"',),
+                needs="nothing",
+            )
+        ],
+        "severity": Severity.ERROR if failed else Severity.WARNING,
+        "confidence": Confidence.LIKELY,
+    }
+
+
 _TELL: dict[str, Callable[[CommunicatorCause, Facts], tuple[str, Arguments]]] = {
     "interface": _interface,
     "unreachable": _unreachable,
@@ -418,4 +450,6 @@ _TELL: dict[str, Callable[[CommunicatorCause, Facts], tuple[str, Arguments]]] = 
     "stuck-in-collective": _data,
     "wrong-values": _data,
     "absent-from-collective": _absent_from_collective,
+    "late-in-library": _unnamed,
+    "unnamed": _unnamed,
 }

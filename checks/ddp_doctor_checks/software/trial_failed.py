@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor_checks import communicator
 
 ENOUGH_SECONDS = 8.0
 """A healthy trial takes a tenth of a second; one given less time than this may just be on a very busy machine."""
@@ -19,10 +20,12 @@ class TrialFailed(Check):
     id, name = "DDP508", "trial-failed"
     title = "Ranks started as a trial on this node did not form a group"
     needs = (TrialRank,)
+    also_reads = communicator.READS
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
     residual = True
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from communicator.findings(self, facts)
         trial = [rank for rank in facts[TrialRank] if rank.outcome != "passed"]
         failed = [rank for rank in trial if rank.outcome == "failed"]
         if failed:
