@@ -9,6 +9,7 @@ from ddp_doctor_checks.gpu.gpu_fault import GpuFault
 from ddp_doctor_checks.gpu.gpu_isolation import GpuIsolation
 from ddp_doctor_checks.gpu.shm_small import ShmSmall
 from ddp_doctor_checks.launch.duplicate_gpu import DuplicateGpu
+from ddp_doctor_checks.launch.duplicate_rank import DuplicateRank
 from ddp_doctor_checks.launch.world_size_mismatch import WorldSizeMismatch
 from ddp_doctor_checks.network.wrong_interface import WrongInterface
 from ddp_doctor_checks.software.trial_failed import TrialFailed
@@ -37,6 +38,12 @@ TIMINGS = "Bootstrap timings total 0.1"
                 for number in range(2)
             ),
             (0, 1),
+            Confidence.CERTAIN,
+        ),
+        (
+            DuplicateRank,
+            (rank(0, STARTED, "WARN Bootstrap Root : rank 1 of 2 ranks has already checked in"), rank(1, STARTED)),
+            (1,),
             Confidence.CERTAIN,
         ),
         (WorldSizeMismatch, (rank(0, STARTED), rank(1, STARTED, world_size=3)), (0, 1), Confidence.CERTAIN),
