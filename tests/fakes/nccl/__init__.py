@@ -7,6 +7,7 @@ version; `scripts/fetch_nccl.py` fills it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import shutil
@@ -51,6 +52,7 @@ def why_not(version: str) -> str:
 def built() -> Path:
     """The folder with the compiled libraries, once per test run."""
     folder = Path(mkdtemp(prefix="ddp-doctor-nccl-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     flags = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC"]
 
     def build(soname: str, *sources: Path) -> None:
