@@ -21,7 +21,7 @@ from ddp_doctor.deadline import Deadline
 KEPT_VARIABLES = (
     # what finds programs, libraries and modules
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_*", "TZ", "TERM",
-    "LD_*", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "XDG_*",
+    "LD_*", "PYTHON*", "VIRTUAL_ENV", "CONDA_*", "XDG_*", "RES_OPTIONS", "LOCALDOMAIN", "HOSTALIASES",
     # what changes how torch, CUDA, ROCm, NCCL and Gloo behave
     "CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*", "HSA_*", "GPU_DEVICE_ORDINAL", "TORCH_*", "PYTORCH_*",
     "NCCL_*", "RCCL_*", "GLOO_*", "TP_*", "UCX_*", "FI_*", "OMP_*", "MKL_*", "KMP_*", "OPENBLAS_*",

@@ -30,6 +30,28 @@ class Resolution(Fact, frozen=True, kw_only=True):
         return f"{self.name} -> {', '.join(self.addresses) or self.error}"
 
 
+class ReverseLookup(Fact, frozen=True, kw_only=True):
+    """What the resolver answered for the name of an address. That there is no name is as good an answer as a name.
+
+    torch asks this for both ends of each connection to a store, before it uses the connection (seen in 2.13). `seconds`
+    is how long the answer took, or was waited for where `answered` is False.
+    """
+
+    address: str
+    name: str = ""
+    error: str = ""
+    seconds: float = 0.0
+    answered: bool = True
+
+    @property
+    def silent(self) -> str:
+        return "" if self.answered else self.text()
+
+    def text(self) -> str:
+        said = self.name or self.error if self.answered else "no answer from the resolver"
+        return f"the name of {self.address}: {said} ({self.seconds:.1f} s)"
+
+
 class Interface(Fact, frozen=True, kw_only=True):
     """One network interface, in the kernel's order (ifindex). `device` is what sysfs says it is made of."""
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ddp_doctor.facts.launch import Variable
+from ddp_doctor.facts.launch import Ancestor, Leftover, Variable
 from ddp_doctor.facts.names import Interface
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.interpret import Interpreter
+from ddp_doctor.interpret import Interpreter, leftovers
 from ddp_doctor.model import Fact, Facts, Subject
 
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
@@ -33,10 +33,16 @@ LAUNCH_VARIABLES = (
 
 
 def interpret(facts: Facts) -> list[Fact]:
-    """One Meeting per process whose variables are known, and one per examined host that has none set."""
+    """One Meeting per process whose variables are known, and one per examined host that has none set.
+
+    What another launcher left behind says nothing about this job.
+    """
     environs: dict[Subject, dict[str, str]] = {}
+    left = {
+        (item.subject, name) for item in leftovers.interpret(facts) if isinstance(item, Leftover) for name in item.names
+    }
     for variable in facts[Variable]:
-        if variable.in_effect:
+        if variable.in_effect and (variable.subject, variable.name) not in left:
             environs.setdefault(variable.subject, {})[variable.name] = variable.value
     told = {subject.host for subject in environs}
     for interface in facts[Interface]:
@@ -138,4 +144,4 @@ def _number(text: str | None) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-INTERPRETER = Interpreter(reads=(Variable, Interface), gives=(Meeting,), interpret=interpret)
+INTERPRETER = Interpreter(reads=(Variable, Ancestor, Interface), gives=(Meeting,), interpret=interpret)

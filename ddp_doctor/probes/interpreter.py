@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -46,7 +47,9 @@ def choose_python(environ: Mapping[str, str], option: str | None = None, *, seco
         found, trouble = _look(host, option, seconds)
         if not found and not trouble.startswith("no answer"):
             raise NoInterpreter(f"--python {option}: {trouble}")
-        return Choice(python=found.get("python") or option, why="--python", passed_over=(trouble,) if trouble else ())
+        # a path stays as it was given: behind it may be a wrapper that sets up the environment
+        path = os.path.abspath(option) if os.sep in option else found.get("python") or option
+        return Choice(python=path, why="--python", passed_over=(trouble,) if trouble else ())
     current = sys.executable or "python3"
     if _has_torch_here():
         return Choice(python=current, why="it runs ddp-doctor and has torch")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from collections.abc import Iterator
 
 from ddp_doctor.collect import Observation, Probe
-from ddp_doctor.facts.names import Resolution
+from ddp_doctor.facts.names import Resolution, ReverseLookup
 from ddp_doctor.host import Host
 from ddp_doctor.interpret.meeting import meeting, rendezvous_endpoint
 from ddp_doctor.model import Absent, Facts, Subject
+
+OWN_END = "::ffff:127.0.0.1"
+"""How the kernel shows torch its own end of a connection over loopback; hosts files seldom name it."""
 
 
 def take(host: Host, facts: Facts) -> Iterator[Observation]:
@@ -30,13 +34,27 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
     for name in list(asked):
         if is_address(name):
             yield _known(asked.pop(name), [name])
-    if not asked:
-        return
-    answer = host.ask("resolve", {"names": list(asked)})
+    started = time.monotonic()
+    answer = host.ask("resolve", {"names": list(asked), "addresses": [OWN_END]})
+    waited = time.monotonic() - started
+    reverse: ReverseLookup | None = None
     for message in answer.messages:
-        question = asked.pop(message.get("name", ""), None)
+        if message.get("address") == OWN_END:
+            reverse = _reversed(host, message.get("name", ""), message.get("error", ""))
+        question = asked.pop(message.get("name", ""), None) if "address" not in message else None
         if question is not None:
             yield _known(question, message.get("addresses", []), message.get("error", ""), message.get("code"))
+    if reverse is not None:
+        yield reverse
+    elif answer.status == "timeout" and not answer.hurried:
+        yield _reversed(host, seconds=waited, answered=False)
+    else:
+        yield Absent(
+            kind=ReverseLookup.kind(),
+            about=Subject(host=host.name),
+            status="crashed" if answer.status == "ok" else answer.status,
+            reason=answer.reason or "the resolver's process ended without an answer",
+        )
     for question in asked.values():
         if answer.status == "timeout" and not answer.hurried:
             yield _known(question, [], f"the resolver gave {answer.reason}", answered=False)
@@ -48,6 +66,20 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
                 reason=answer.reason or "the resolver's process ended without an answer",
                 how_to_get=f"getent ahosts {question.name}",
             )
+
+
+def _reversed(
+    host: Host, name: str = "", error: str = "", *, seconds: float = 0.0, answered: bool = True
+) -> ReverseLookup:
+    return ReverseLookup(
+        subject=Subject(host=host.name),
+        source="getnameinfo",
+        address=OWN_END,
+        name=name,
+        error=error,
+        seconds=seconds,
+        answered=answered,
+    )
 
 
 def is_address(name: str) -> bool:
@@ -74,4 +106,4 @@ def _known(
     )
 
 
-PROBES = (Probe(name="names", gives=(Resolution,), take=take, risk="network"),)
+PROBES = (Probe(name="names", gives=(Resolution, ReverseLookup), take=take, risk="network"),)

@@ -1,4 +1,4 @@
-"""Asks the system's resolver for each name, all at once, since one answer may never come; says each as it arrives."""
+"""Asks the system's resolver for names and for the names of addresses, all at once: one answer may never come."""
 
 import os
 import socket
@@ -17,7 +17,16 @@ def main(request, say, hear):
             addresses = list(dict.fromkeys(entry[4][0] for entry in found))
             say({"name": name, "addresses": addresses})
 
+    def name_of(address):
+        try:
+            found = socket.getnameinfo((address, 0), 0)[0]
+        except socket.gaierror as error:
+            say({"address": address, "error": error.strerror or str(error)})
+        else:
+            say({"address": address, "name": found})
+
     threads = [threading.Thread(target=resolve, args=(name,), daemon=True) for name in request["names"]]
+    threads += [threading.Thread(target=name_of, args=(each,), daemon=True) for each in request["addresses"]]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
+from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution, ReverseLookup
 from ddp_doctor.facts.rendezvous import Meeting
+from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
 
 
@@ -14,10 +15,13 @@ class DnsOrSelfName(Check):
     id, name = "DDP201", "dns-or-self-name"
     title = "MASTER_ADDR or this node's own name does not resolve"
     needs = (Resolution, Meeting)
-    also_reads = (GlooInterface, PeerInterface)
+    also_reads = (GlooInterface, PeerInterface, ReverseLookup, TrialRank)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for lookup in facts[ReverseLookup]:
+            if not lookup.answered:
+                yield self._silent_about_ends(lookup, facts)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             for resolution in here[Resolution]:
@@ -38,6 +42,21 @@ class DnsOrSelfName(Check):
             evidence=[resolution.evidence()],
             confidence=Confidence.CERTAIN if final else Confidence.LIKELY,
             fixes=_master_fixes(meeting, here),
+        )
+
+    def _silent_about_ends(self, lookup: ReverseLookup, facts: Facts) -> Finding:
+        stuck = [rank for rank in facts[TrialRank] if rank.stage is Stage.STORE_CONNECT and rank.outcome != "passed"]
+        return self.finding(
+            f"the resolver on {lookup.subject.host} gives no answer about addresses (waited {lookup.seconds:.0f} s)",
+            because="torch asks for the name of both ends of each connection to the store before it uses it, even for "
+            "127.0.0.1, so every rank waits as long as the resolver does, and with it init_process_group",
+            evidence=[lookup.evidence(), *(rank.evidence() for rank in stuck)],
+            severity=Severity.ERROR if stuck else Severity.WARNING,
+            confidence=Confidence.LIKELY,
+            fixes=[
+                Fix(title="let it give up sooner", commands=('export RES_OPTIONS="timeout:1 attempts:1"',)),
+                Fix(title="and mend the nameserver named in", commands=("cat /etc/resolv.conf",), needs="root"),
+            ],
         )
 
     def _own_name(self, resolution: Resolution, meeting: Meeting, here: Facts) -> Iterator[Finding]:

@@ -7,9 +7,10 @@ import socket
 from checking import run_check
 from ddp_doctor_checks.rendezvous.dns_or_self_name import DnsOrSelfName
 
-from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
+from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution, ReverseLookup
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Absent, Confidence, Severity
+from ddp_doctor.facts.software import TrialRank
+from ddp_doctor.model import Absent, Confidence, Severity, Stage
 
 SHELL = Meeting()
 TWO_NODES = Meeting(
@@ -67,3 +68,24 @@ def test_names_with_addresses_stay_clear() -> None:
 
 def test_a_resolver_that_could_not_be_asked_is_unknown() -> None:
     assert run_check(DnsOrSelfName, TWO_NODES, Absent(kind="Resolution", status="crashed")).outcome.status == "unknown"
+
+
+SILENT_ENDS = ReverseLookup(address="::ffff:127.0.0.1", seconds=5.0, answered=False)
+
+
+def test_hit_a_resolver_that_is_silent_about_addresses() -> None:
+    (finding,) = run_check(DnsOrSelfName, TWO_NODES, ETH0, SILENT_ENDS).findings
+    assert finding.severity is Severity.WARNING and finding.confidence is Confidence.LIKELY
+    assert finding.fixes[0].commands == ('export RES_OPTIONS="timeout:1 attempts:1"',)
+
+
+def test_it_is_an_error_where_trial_ranks_stood_in_the_connect() -> None:
+    stuck = TrialRank(rank=0, world_size=2, backend="gloo", stage=Stage.STORE_CONNECT, outcome="timeout")
+    (finding,) = run_check(DnsOrSelfName, TWO_NODES, ETH0, SILENT_ENDS, stuck).findings
+    assert finding.severity is Severity.ERROR
+
+
+def test_an_address_without_a_name_stays_clear() -> None:
+    answered = ReverseLookup(address="::ffff:127.0.0.1", error="Name or service not known", seconds=0.1)
+    own = Resolution(name="node7", role="hostname", addresses=("10.0.0.5",))
+    assert run_check(DnsOrSelfName, TWO_NODES, ETH0, own, answered).outcome.status == "clear"
