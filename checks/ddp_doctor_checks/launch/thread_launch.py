@@ -39,7 +39,7 @@ class ThreadLaunch(Check):
                 "only with the timeout, 10 or 30 minutes by default, and then as an error that blames the network",
                 evidence=[thread.evidence() for thread in threads],
                 confidence=confidence,
-                fixes=start_processes(first.where, len(threads)),
+                fixes=start_processes(next((thread.where for thread in threads if thread.where), ""), len(threads)),
                 ranks=[thread.rank for thread in threads if thread.rank is not None],
             )
 
