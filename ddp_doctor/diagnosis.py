@@ -33,20 +33,27 @@ def diagnose(
     findings = [finding for judgement in judgements for finding in judgement.findings]
     findings = _that_can_act(findings, checks, tuple(ranks))
     findings = _without_echoes(findings, checks)
-    findings.sort(key=lambda finding: _order(finding, checks))
+    places = {judgement.check.id: judgement.place for judgement in judgements}
+    findings.sort(key=lambda finding: _order(finding, checks, places))
     if not examined:
         return Diagnosis(verdict=Verdict(status="nothing"), findings=tuple(findings))
     return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators), waiting), findings=tuple(findings))
 
 
-def _order(finding: Finding, checks: Mapping[str, Check]) -> tuple[int, int, int, int, str]:
-    """What stops a job before what may, then what acts first, then the surer, then by id.
+def _order(
+    finding: Finding, checks: Mapping[str, Check], places: Mapping[str, int]
+) -> tuple[int, int, int, int, int, int, str]:
+    """What stops a job before what may, then what failed or acts first, then the surer, then by id.
 
-    Severity leads because only an error is a failure at all; "first failure" compares among those.
+    Severity leads because only an error is a failure at all; "first failure" compares among those. What is only
+    possible goes by how much speaks for it, however grave it would be.
     """
+    possible = finding.confidence is Confidence.POSSIBLE
     return (
-        finding.confidence is Confidence.POSSIBLE,
+        possible,
+        places[finding.id] if possible else 0,
         finding.severity.rank,
+        places[finding.id],
         min(checks[finding.id].acts_at),
         finding.confidence.rank,
         finding.id,
@@ -118,8 +125,10 @@ def _verdict(
                 separate=_separator(candidates, separators),
             )
         return Verdict(status="problem", finding=first.id, confidence=first.confidence, summary=first.summary)
-    if claims:
-        candidates = tuple(dict.fromkeys(finding.id for finding in claims))
+    if claims or any(finding.confidence is Confidence.POSSIBLE for finding in findings):
+        candidates = tuple(
+            dict.fromkeys(finding.id for finding in findings if finding.confidence is Confidence.POSSIBLE)
+        )
         return Verdict(
             status="unknown",
             summary="the evidence does not carry a verdict",
@@ -127,7 +136,11 @@ def _verdict(
             separate=_separator(candidates, separators),
         )
     if waiting:
-        return Verdict(status="unknown", summary="nothing in this evidence names a cause")
+        return Verdict(
+            status="unknown",
+            summary="nothing in this evidence names a cause",
+            separate=next((separator for separator in separators if not separator.between), None),
+        )
     silent = [each.missing.reason for each in judgements if each.missing and each.missing.status == "timeout"]
     if silent:
         return Verdict(status="unknown", summary=f"no problem found in what answered, but {silent[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.resources
 import pkgutil
 import shlex
 import sys
@@ -14,6 +15,7 @@ import msgspec
 from ddp_doctor.collect import Probe
 from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Check, Confidence, Evidence, Fact, Finding, Fix, Headline, Separator, Severity
+from ddp_doctor.signatures import Signature
 
 GROUP = "ddp_doctor.checks"
 OURS = "ddp_doctor_checks"
@@ -26,7 +28,7 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[type[Fact], ...] = ()
     probes: tuple[Probe, ...] = ()
     interpreters: tuple[Interpreter, ...] = ()
-    signatures: tuple[dict[str, Any], ...] = ()
+    signatures: tuple[Signature, ...] = ()
     separators: tuple[Separator, ...] = ()
     headlines: tuple[Headline, ...] = ()
 

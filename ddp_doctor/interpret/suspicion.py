@@ -1,0 +1,185 @@
+"""Events of logs to suspicions: the first failure over all ranks decides, echoes fold, clues only rank candidates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from ddp_doctor.facts.log import Condition, LogEvent, Suspicion
+from ddp_doctor.interpret import Interpreter
+from ddp_doctor.model import Confidence, Fact, Facts, Folded, Severity
+
+NEXT_CANDIDATE = 0.75
+"""What the following candidate of one line weighs against the one before it."""
+MOST_CANDIDATES = 6
+FAILURES = ("cause", "ambiguous", "echo")
+
+
+class _Lead(msgspec.Struct, frozen=True, kw_only=True):
+    finding: str
+    confidence: Confidence
+    event: LogEvent
+    weight: float
+    summary: str = ""
+
+
+def interpret(facts: Facts) -> list[Fact]:
+    """A Suspicion per finding that the events hint at."""
+    events = sorted(facts[LogEvent], key=lambda event: event.order)
+    if not events:
+        return []
+    leads = [lead for event in events for lead in _leads(event, events)]
+    named = _named(leads)
+    echoes = [event for event in events if event.sort == "echo"]
+    if named:
+        folded = [event for event in events if event.sort in ("echo", "ambiguous")]
+        return [*_claims(named, leads, folded), *_notes(leads)]
+    failed = any(event.sort in FAILURES for event in events)
+    alive = any(event.sort == "progress" for event in events)
+    if alive and not failed:
+        return _notes(leads)
+    return [*_candidates(leads, echoes, failed), *_notes(leads)]
+
+
+def _leads(event: LogEvent, events: Sequence[LogEvent]) -> list[_Lead]:
+    """What one event hints at: the first condition that holds replaces the leads it has by itself."""
+    present = {other.signature for other in events}
+    for condition in event.conditions:
+        if _holds(condition, event, events, present):
+            return [
+                _Lead(
+                    finding=condition.finding,
+                    confidence=condition.confidence,
+                    event=event,
+                    weight=condition.weight,
+                    summary=condition.summary or event.summary,
+                ),
+                *(
+                    _Lead(finding=other, confidence=Confidence.POSSIBLE, event=event, weight=event.weight * 0.5)
+                    for other in event.leads
+                    if other != condition.finding
+                ),
+            ]
+    found = []
+    weight = event.weight * {"cause": 3.0, "ambiguous": 2.0}.get(event.sort, 1.0)
+    for place, finding in enumerate(event.leads):
+        sure = event.confidence if place == 0 and event.sort in ("cause", "harmless") else Confidence.POSSIBLE
+        found.append(_Lead(finding=finding, confidence=sure, event=event, weight=weight, summary=event.summary))
+        weight *= NEXT_CANDIDATE
+    return found
+
+
+def _holds(condition: Condition, event: LogEvent, events: Sequence[LogEvent], present: set[str]) -> bool:
+    if not present.issuperset(condition.seen) or present.intersection(condition.unless):
+        return False
+    same = [other for other in events if other.signature == event.signature]
+    if condition.differs and len({other.fields.get(condition.differs) for other in same}) < 2:
+        return False
+    if condition.repeats:
+        values = [other.fields.get(condition.repeats) for other in same for _ in range(other.times)]
+        return len(set(values)) < len(values)
+    return True
+
+
+def _named(leads: Sequence[_Lead]) -> list[_Lead]:
+    """The leads that name a cause, surest and then earliest first."""
+    sure = [
+        lead
+        for lead in leads
+        if lead.confidence is not Confidence.POSSIBLE and lead.event.sort != "harmless"
+    ]
+    return sorted(sure, key=lambda lead: (lead.confidence.rank, _when(lead.event, leads), lead.event.order))
+
+
+def _when(event: LogEvent, leads: Sequence[_Lead]) -> float:
+    """The time of an event where every event that could be compared with it has one; else all are equal."""
+    return event.at if event.at is not None and all(lead.event.at is not None for lead in leads) else 0.0
+
+
+def _claims(named: Sequence[_Lead], leads: Sequence[_Lead], folded: Sequence[LogEvent]) -> list[Fact]:
+    order = list(dict.fromkeys(lead.finding for lead in named))
+    return [
+        Suspicion(
+            subject=lead.event.subject,
+            source=lead.event.source,
+            finding=finding,
+            confidence=lead.confidence,
+            place=place,
+            summary=lead.summary,
+            events=_of(finding, leads, ("cause", "ambiguous", "clue")),
+            folded=_fold(folded) if place == 0 else (),
+        )
+        for place, finding in enumerate(order)
+        for lead in [next(lead for lead in named if lead.finding == finding)]
+    ]
+
+
+def _candidates(leads: Sequence[_Lead], echoes: Sequence[LogEvent], failed: bool) -> list[Fact]:
+    """What may be, by weight of all events; a fault that only settings or code hint at is a note."""
+    weights: dict[str, float] = defaultdict(float)
+    first: dict[str, _Lead] = {}
+    loud: set[str] = set()
+    for lead in leads:
+        if lead.event.sort == "harmless":
+            continue
+        weights[lead.finding] += lead.weight
+        first.setdefault(lead.finding, lead)
+        if lead.event.sort in ("cause", "ambiguous"):
+            loud.add(lead.finding)
+    ranked = sorted(weights, key=lambda finding: (-round(weights[finding], 3), first[finding].event.order))
+    return [
+        Suspicion(
+            subject=first[finding].event.subject,
+            source=first[finding].event.source,
+            finding=finding,
+            confidence=Confidence.POSSIBLE,
+            place=place,
+            summary=first[finding].summary,
+            severity=None if finding in loud else Severity.NOTE,
+            events=_of(finding, leads, ("cause", "ambiguous", "clue", "echo")),
+            folded=_fold(echoes) if place == 0 else (),
+        )
+        for place, finding in enumerate(ranked[:MOST_CANDIDATES])
+    ]
+
+
+def _notes(leads: Sequence[_Lead]) -> list[Fact]:
+    """What harmless lines explain about themselves."""
+    found: dict[str, _Lead] = {}
+    for lead in leads:
+        if lead.event.sort == "harmless" and lead.confidence is not Confidence.POSSIBLE:
+            found.setdefault(lead.finding, lead)
+    return [
+        Suspicion(
+            subject=lead.event.subject,
+            source=lead.event.source,
+            finding=finding,
+            confidence=lead.confidence,
+            place=1000,
+            summary=lead.summary,
+            severity=Severity.NOTE,
+            events=_of(finding, leads, ("harmless",)),
+        )
+        for finding, lead in found.items()
+    ]
+
+
+def _of(finding: str, leads: Sequence[_Lead], sorts: tuple[str, ...]) -> tuple[LogEvent, ...]:
+    events = {
+        (lead.event.source, lead.event.signature): lead.event
+        for lead in leads
+        if lead.finding == finding and lead.event.sort in sorts
+    }
+    kept: dict[str, LogEvent] = {}
+    for event in events.values():
+        kept.setdefault(event.source, event)
+    return tuple(kept.values())
+
+
+def _fold(events: Sequence[LogEvent]) -> tuple[Folded, ...]:
+    return tuple(Folded(source=event.source, times=event.times, text=event.line) for event in events[:50])
+
+
+INTERPRETER = Interpreter(reads=(LogEvent,), gives=(Suspicion,), interpret=interpret)

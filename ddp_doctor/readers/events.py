@@ -1,0 +1,108 @@
+"""Lines of a log to events: a first pass by literals, the full patterns only for what it lets through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ddp_doctor.facts.log import LogEvent
+from ddp_doctor.model import Subject
+from ddp_doctor.readers.line import Line, read_line
+from ddp_doctor.signatures import Signature
+
+MOST_EVENTS = 20_000
+SHOWN = 400
+"""Characters of a line that are kept."""
+
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+class Recogniser:
+    """All signatures, ready to be searched for."""
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        self._signatures = tuple((signature, signature.compiled()) for signature in signatures)
+        self._by_anchor: dict[str, list[int]] = {}
+        for number, (signature, _) in enumerate(self._signatures):
+            for anchor in signature.anchors:
+                self._by_anchor.setdefault(anchor.lower(), []).append(number)
+        literals = sorted(self._by_anchor, key=len, reverse=True)
+        self.anchors = re.compile("|".join(map(re.escape, literals)).encode() or rb"(?!)")
+
+    def may_match(self, raw: bytes) -> bool:
+        """Whether a line holds any anchor."""
+        return self.anchors.search(raw.lower()) is not None
+
+    def matches(self, text: str) -> Iterator[tuple[Signature, dict[str, str]]]:
+        """Every signature of a line, with what it captured."""
+        lowered = text.lower()
+        candidates = sorted(
+            {number for anchor, numbers in self._by_anchor.items() if anchor in lowered for number in numbers}
+        )
+        for number in candidates:
+            signature, pattern = self._signatures[number]
+            match = pattern.search(text)
+            if match is None:
+                continue
+            fields = {name: value for name, value in match.groupdict().items() if value is not None}
+            if signature.holds(fields):
+                yield signature, fields
+
+
+class EventReader:
+    """Collects the events of one log; lines that differ only in numbers are one event with a count."""
+
+    def __init__(self, recogniser: Recogniser, source: str, host: str = "", base: int = 0) -> None:
+        self._recogniser = recogniser
+        self._source = source
+        self._host = host
+        self._base = base
+        self._events: dict[tuple[str, ...], LogEvent] = {}
+        self._times: dict[tuple[str, ...], int] = {}
+
+    def feed(self, raw: bytes | str, number: int, line: Line | None = None) -> None:
+        """Look at one line that may hold an anchor."""
+        line = line or read_line(raw)
+        for signature, fields in self._recogniser.matches(line.text):
+            key = (signature.name, str(line.rank), line.host, str(line.pid), *fields.values())
+            if not fields:
+                key = (*key, _VARYING.sub("#", line.text))
+            if key in self._times:
+                self._times[key] += 1
+            elif len(self._times) < MOST_EVENTS:
+                self._times[key] = 1
+                self._events[key] = self._event(signature, fields, line, number)
+
+    def events(self) -> list[LogEvent]:
+        """Each event once, in the order of the log."""
+        return [
+            event if self._times[key] == 1 else _counted(event, self._times[key]) for key, event in self._events.items()
+        ]
+
+    def _event(self, signature: Signature, fields: dict[str, str], line: Line, number: int) -> LogEvent:
+        try:
+            summary = signature.summary.format(**fields)
+        except (KeyError, IndexError):
+            summary = ""
+        return LogEvent(
+            subject=Subject(host=line.host or self._host, pid=line.pid, rank=line.rank),
+            source=f"{self._source}:{number}",
+            signature=signature.name,
+            sort=signature.sort,
+            leads=signature.leads,
+            confidence=signature.confidence,
+            weight=signature.weight,
+            summary=summary,
+            fields=fields,
+            conditions=signature.when,
+            line=line.text[:SHOWN],
+            order=self._base + number,
+            at=line.at,
+            stage=signature.at_stage,
+        )
+
+
+def _counted(event: LogEvent, times: int) -> LogEvent:
+    import msgspec
+
+    return msgspec.structs.replace(event, times=times)
