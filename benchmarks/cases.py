@@ -72,7 +72,7 @@ def main() -> int:
     cases = [json.loads(line) for line in options.cases.read_text(encoding="utf-8").splitlines() if line.strip()]
     cases = [case for case in cases if case["scored"] == "text"]
     loaded = load_packs(third_party=False)
-    reader = LogReader(loaded.pack.signatures)
+    reader = LogReader(loaded.signatures())
     rows = [score(case, reader, loaded) for case in cases]
     ids = sorted(case["id"] for case in cases)
     random.Random(SEED).shuffle(ids)
@@ -96,7 +96,9 @@ def main() -> int:
             for row in parts[options.half or "all"]:
                 if not row["exact"]:
                     mark = "WRONG" if row["claim"] else "miss"
-                    print(f"{mark} {row['id']} {row['expected']}: {row['said']} {row['confidence'] or row['candidates']}")
+                    print(
+                        f"{mark} {row['id']} {row['expected']}: {row['said']} {row['confidence'] or row['candidates']}"
+                    )
                     for line in evidence[row["id"]]:
                         print("     ", line[:200])
     whole = figures["all"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,8 +17,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-if TYPE_CHECKING:
-    from importlib.abc import Traversable
+if sys.version_info >= (3, 11):
+    from importlib.resources.abc import Traversable as Traversable
+else:
+    from importlib.abc import Traversable as Traversable
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +62,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         left, operator, right = self.where
         try:
             a = int(fields[left])
-            b = int(fields[right] if right in fields else right)
+            b = int(fields.get(right, right))
         except (KeyError, ValueError):
             return False
         return {
@@ -93,9 +95,7 @@ def read_signatures(folder: Traversable) -> tuple[Signature, ...]:
 def read_separators(file: Traversable) -> tuple[Separator, ...]:
     """The `[[separator]]` tables of a TOML file."""
     tables = msgspec.convert(_table(file).get("separator", []), list[Candidates])
-    return tuple(
-        Separator(between=table.between, title=table.title, commands=table.commands) for table in tables
-    )
+    return tuple(Separator(between=table.between, title=table.title, commands=table.commands) for table in tables)
 
 
 def _toml_files(folder: Traversable) -> Iterable[Traversable]:
@@ -104,6 +104,7 @@ def _toml_files(folder: Traversable) -> Iterable[Traversable]:
 
 def _table(file: Traversable) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file.name}: {error}") from None
+    return table

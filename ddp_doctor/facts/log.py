@@ -43,7 +43,7 @@ class LogEvent(Fact, frozen=True, kw_only=True):
     confidence: Confidence = Confidence.POSSIBLE
     weight: float = 1.0
     summary: str = ""
-    fields: dict[str, str] = {}
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     line: str = ""
     times: int = 1

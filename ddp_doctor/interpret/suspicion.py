@@ -85,11 +85,7 @@ def _holds(condition: Condition, event: LogEvent, events: Sequence[LogEvent], pr
 
 def _named(leads: Sequence[_Lead]) -> list[_Lead]:
     """The leads that name a cause, surest and then earliest first."""
-    sure = [
-        lead
-        for lead in leads
-        if lead.confidence is not Confidence.POSSIBLE and lead.event.sort != "harmless"
-    ]
+    sure = [lead for lead in leads if lead.confidence is not Confidence.POSSIBLE and lead.event.sort != "harmless"]
     return sorted(sure, key=lambda lead: (lead.confidence.rank, _when(lead.event, leads), lead.event.order))
 
 

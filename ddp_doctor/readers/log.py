@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddp_doctor.model import Fact
 from ddp_doctor.readers.events import EventReader, Recogniser
-from ddp_doctor.readers.job_log import read_log
-from ddp_doctor.readers.line import LONGEST, harmless_text
+from ddp_doctor.readers.line import LONGEST
 from ddp_doctor.signatures import Signature
 
 

@@ -23,6 +23,17 @@ class WorldSizeMismatch(Check):
     needs = (Variable,)
     also_reads = (Launcher, *communicator.READS)
     acts_at = INIT
+    told = Told(
+        because="the ranks were started with different world sizes, and each waits for a number of others that never "
+        "comes",
+        fixes=(
+            Fix(
+                title="start all ranks with one launcher and one total",
+                commands=("torchrun --standalone --nproc-per-node=2 train.py",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
