@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_doctor.judge import Judgement
-from ddp_doctor.model import Check, Confidence, Finding, RankRow, Separator, Severity, Stage, Verdict
+from ddp_doctor.model import Check, Confidence, Finding, Folded, RankRow, Separator, Severity, Stage, Verdict
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ def diagnose(
     findings = [finding for judgement in judgements for finding in judgement.findings]
     findings = _that_can_act(findings, checks, tuple(ranks))
     findings = _without_echoes(findings, checks)
+    findings = _without_guesses(findings, {judgement.check.id for judgement in judgements if judgement.from_log})
     places = {judgement.check.id: judgement.place for judgement in judgements}
     findings.sort(key=lambda finding: _order(finding, checks, places))
     if not examined:
@@ -91,6 +92,26 @@ def _without_echoes(findings: list[Finding], checks: Mapping[str, Check]) -> lis
         )
         for finding in kept
     ]
+
+
+def _without_guesses(findings: list[Finding], from_log: set[str]) -> list[Finding]:
+    """Where a cause is named, fold the lines of logs that only made others possible."""
+    owner = next(
+        (
+            finding
+            for finding in findings
+            if finding.severity is not Severity.NOTE and finding.confidence is not Confidence.POSSIBLE
+        ),
+        None,
+    )
+    if owner is None:
+        return findings
+    guesses = [each for each in findings if each.id in from_log and each.confidence is Confidence.POSSIBLE]
+    lines = dict.fromkeys(
+        Folded(source=item.source, times=1, text=item.value) for guess in guesses for item in guess.evidence
+    )
+    folded = msgspec.structs.replace(owner, folded=(*owner.folded, *lines))
+    return [folded if finding is owner else finding for finding in findings if finding not in guesses]
 
 
 def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> bool:

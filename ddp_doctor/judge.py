@@ -19,6 +19,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     place: int = 0
     """Where a log's first failure comes before another's; 0 where no log told it."""
+    from_log: bool = False
+    """Whether its findings are the check's words for what lines of a log hint at."""
     missing: Absent | None = None
 
 
@@ -38,16 +40,16 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
     try:
         why_not = check.not_applicable(facts)
         findings = () if why_not else tuple(check.diagnose(facts))
-        place = 0
+        place, from_log = 0, False
         for suspicion in facts[Suspicion] if not findings and check.told else ():
             if suspicion.finding == check.id:
-                findings, place = (*findings, told(check, suspicion)), suspicion.place
+                findings, place, from_log = (*findings, told(check, suspicion)), suspicion.place, True
         if why_not and not findings:
             return Judgement(check=check, outcome=outcome("not-applicable", why_not))
     except Exception as error:
         return Judgement(check=check, outcome=outcome("crashed", f"{type(error).__name__}: {error}"))
     if findings:
-        return Judgement(check=check, outcome=outcome("hit"), findings=findings, place=place)
+        return Judgement(check=check, outcome=outcome("hit"), findings=findings, place=place, from_log=from_log)
     groups: list[tuple[type[Fact], ...]] = [need if isinstance(need, tuple) else (need,) for need in check.needs]
     for group in groups:
         for absent in (absent for kind in group for absent in facts.lacking(kind)):

@@ -110,3 +110,16 @@ class RankEnd(Fact, frozen=True, kw_only=True):
     def text(self) -> str:
         how = f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
         return f"{how}: {self.error}" if self.error else how
+
+
+class Recorded(Fact, frozen=True, kw_only=True):
+    """One collective of one rank, from a flight recorder: the n-th of its group."""
+
+    group: str
+    sequence: int
+    call: str
+    sizes: str = ""
+    state: str = ""
+
+    def text(self) -> str:
+        return f"group {self.group or 'default'} number {self.sequence}: {self.call} {self.sizes} {self.state}"

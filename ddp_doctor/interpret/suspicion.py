@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ddp_doctor.facts.log import Condition, LogEvent, Suspicion
+from ddp_doctor.facts.log import Condition, LogEvent, NcclProgress, Recorded, Suspicion
 from ddp_doctor.interpret import Interpreter
-from ddp_doctor.model import Confidence, Fact, Facts, Folded, Severity
+from ddp_doctor.model import Confidence, Fact, Facts, Folded, Severity, Stage
 
 NEXT_CANDIDATE = 0.75
 """What the following candidate of one line weighs against the one before it."""
@@ -27,7 +27,8 @@ class _Lead(msgspec.Struct, frozen=True, kw_only=True):
 
 def interpret(facts: Facts) -> list[Fact]:
     """A Suspicion per finding that the events hint at."""
-    events = sorted(facts[LogEvent], key=lambda event: event.order)
+    implied = [*missing_ranks(facts[NcclProgress]), *stopped(facts[NcclProgress]), *parted(facts[Recorded])]
+    events = sorted((*facts[LogEvent], *implied), key=lambda event: event.order)
     if not events:
         return []
     leads = [lead for event in events for lead in _leads(event, events)]
@@ -178,4 +179,97 @@ def _fold(events: Sequence[LogEvent]) -> tuple[Folded, ...]:
     return tuple(Folded(source=event.source, times=event.times, text=event.line) for event in events[:50])
 
 
-INTERPRETER = Interpreter(reads=(LogEvent,), gives=(Suspicion,), interpret=interpret)
+_STOPPED_AT = {
+    Stage.COMM_BOOTSTRAP: ("DDP301", "DDP302", "DDP101"),
+    Stage.TRANSPORT: ("DDP401", "DDP405", "DDP402", "DDP302"),
+}
+"""What stops ranks in these phases of NCCL, the commonest first. Topology is left out: too much stops there."""
+
+
+def stopped(processes: Sequence[NcclProgress]) -> list[LogEvent]:
+    """Clues from where each process's lines end short of a complete communicator."""
+    furthest: dict[Stage, NcclProgress] = {}
+    for process in processes:
+        if process.stage in _STOPPED_AT and not (process.complete and process.stage is not Stage.TRANSPORT):
+            furthest.setdefault(process.stage, process)
+    return [
+        LogEvent(
+            subject=process.subject,
+            source=process.source,
+            signature="nccl-stopped",
+            sort="clue",
+            leads=_STOPPED_AT[stage],
+            weight=0.7,
+            summary=f"NCCL's lines end in {stage.label}",
+            line=process.last,
+            stage=stage,
+        )
+        for stage, process in furthest.items()
+    ]
+
+
+def missing_ranks(processes: Sequence[NcclProgress]) -> list[LogEvent]:
+    """A clue where several ranks of a communicator are here and others left no line."""
+    groups: dict[tuple[str, int], list[NcclProgress]] = defaultdict(list)
+    for process in processes:
+        if process.ranks and process.rank is not None:
+            groups[process.comm, process.ranks].append(process)
+    found = []
+    for (_, total), members in groups.items():
+        absent = sorted(set(range(total)) - {member.rank for member in members if member.rank is not None})
+        if absent and len(members) > 1 and not any(member.complete for member in members):
+            first = members[0]
+            found.append(
+                LogEvent(
+                    subject=first.subject,
+                    source=first.source,
+                    signature="nccl-ranks-missing",
+                    sort="clue",
+                    leads=("DDP101", "DDP302"),
+                    weight=2.0,
+                    summary=f"of {total} ranks {len(absent)} left no line of NCCL's: {compress(absent)}",
+                    line=first.last,
+                    stage=Stage.COMM_BOOTSTRAP,
+                )
+            )
+    return found
+
+
+def parted(records: Sequence[Recorded]) -> list[LogEvent]:
+    """The first collective in which two ranks' recorders differ in operation or shape."""
+    by_number: dict[tuple[str, int], list[Recorded]] = defaultdict(list)
+    for record in records:
+        by_number[record.group, record.sequence].append(record)
+    for (group, number), same in sorted(by_number.items(), key=lambda item: item[0][1]):
+        calls = {record.call for record in same}
+        if len(calls) < 2 and (len({record.sizes for record in same}) < 2 or "gather" in same[0].call):
+            continue
+        told = "; ".join(f"rank {record.subject.rank}: {record.call} {record.sizes}" for record in same[:4])
+        return [
+            LogEvent(
+                subject=same[0].subject,
+                source=same[0].source,
+                signature="recorders-differ",
+                sort="cause",
+                confidence=Confidence.LIKELY,
+                leads=("DDP603", "DDP601"),
+                summary=f"collective {number} of group {group or 'default'} is not the same on all ranks",
+                line=told,
+                stage=Stage.TRAINING,
+            )
+        ]
+    return []
+
+
+def compress(numbers: Sequence[int]) -> str:
+    """Sorted numbers as ranges: `0-6,8`."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+INTERPRETER = Interpreter(reads=(LogEvent, NcclProgress, Recorded), gives=(Suspicion,), interpret=interpret)

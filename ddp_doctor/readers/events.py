@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from ddp_doctor.facts.log import LogEvent
 from ddp_doctor.model import Subject
 from ddp_doctor.readers.line import Line, read_line
@@ -18,20 +20,16 @@ _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
 class Recogniser:
-    """All signatures, ready to be searched for."""
+    """All signatures, ready to be searched for; `also` are literals of other readers, in lower case."""
 
-    def __init__(self, signatures: Iterable[Signature]) -> None:
+    def __init__(self, signatures: Iterable[Signature], also: Iterable[str] = ()) -> None:
         self._signatures = tuple((signature, signature.compiled()) for signature in signatures)
         self._by_anchor: dict[str, list[int]] = {}
         for number, (signature, _) in enumerate(self._signatures):
             for anchor in signature.anchors:
                 self._by_anchor.setdefault(anchor.lower(), []).append(number)
-        literals = sorted(self._by_anchor, key=len, reverse=True)
+        literals = sorted({*self._by_anchor, *also}, key=len, reverse=True)
         self.anchors = re.compile("|".join(map(re.escape, literals)).encode() or rb"(?!)")
-
-    def may_match(self, raw: bytes) -> bool:
-        """Whether a line holds any anchor."""
-        return self.anchors.search(raw.lower()) is not None
 
     def matches(self, text: str) -> Iterator[tuple[Signature, dict[str, str]]]:
         """Every signature of a line, with what it captured."""
@@ -75,9 +73,7 @@ class EventReader:
 
     def events(self) -> list[LogEvent]:
         """Each event once, in the order of the log."""
-        return [
-            event if self._times[key] == 1 else _counted(event, self._times[key]) for key, event in self._events.items()
-        ]
+        return [msgspec.structs.replace(event, times=self._times[key]) for key, event in self._events.items()]
 
     def _event(self, signature: Signature, fields: dict[str, str], line: Line, number: int) -> LogEvent:
         try:
@@ -100,9 +96,3 @@ class EventReader:
             at=line.at,
             stage=signature.at_stage,
         )
-
-
-def _counted(event: LogEvent, times: int) -> LogEvent:
-    import msgspec
-
-    return msgspec.structs.replace(event, times=times)
