@@ -61,12 +61,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             return True
         left, operator, right = self.where
         try:
-            a = int(fields[left])
+            a = fields[left].count(",") + 1 if operator == "lists-fewer-than" else int(fields[left])
             b = int(fields.get(right, right))
         except (KeyError, ValueError):
             return False
         return {
             "<": a < b,
+            "lists-fewer-than": a < b,
             "<=": a <= b,
             ">": a > b,
             ">=": a >= b,
