@@ -61,7 +61,11 @@ class EventReader:
     def feed(self, raw: bytes | str, number: int, line: Line | None = None) -> None:
         """Look at one line that may hold an anchor."""
         line = line or read_line(raw)
-        for signature, fields in self._recogniser.matches(line.text):
+        found = list(self._recogniser.matches(line.text))
+        harmless = any(signature.sort == "harmless" for signature, _ in found)
+        for signature, fields in found:
+            if harmless and signature.sort == "clue":
+                continue  # what a line says of itself beats the words in it
             key = (signature.name, str(line.rank), line.host, str(line.pid), *fields.values())
             if not fields:
                 key = (*key, _VARYING.sub("#", line.text))

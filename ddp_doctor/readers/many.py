@@ -149,7 +149,7 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> None
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         whole = _whole(head, part.blocks).decode("utf-16", "replace").encode()
         read.facts += reader.read_lines(lines_of([whole]), part.name, base)
-    elif head.count(b"\0") > len(head) // 16:
+    elif head.count(b"\0", 0, 4096) > len(head[:4096]) // 4 or not head.strip(b"\0\r\n "):
         read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
         read.files -= 1
     else:
