@@ -1,7 +1,7 @@
 """One log to facts: events, tracebacks, how far NCCL came, how ranks ended.
 
-Most lines of a large log are NCCL's INFO lines that repeat; they are told apart by a few bytes. All others are searched
-for literals, and only lines that hold one are taken apart.
+Most lines of a large log are NCCL's INFO lines that differ from earlier ones of their process in numbers only; those are
+passed over. All others are searched for literals, and only lines that hold one are taken apart.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ from ddp_doctor.signatures import Signature
 
 BLOCK = 1 << 20
 
-_INFO = b" NCCL INFO "
-_REPEATED = frozenset(
-    (
-        *(b"Channe", b"Trees ", b"Connec", b"Settin", b"thread", b"P2P Ch", b"P2P is", b"Could ", b"comm 0", b"Check "),
-        *(b"Ring 0", b"Ring 1", b"Tree 0", b"Tree 1", b"Patter", b"NVLS c", b"AllRed", b"AllGat", b"Broadc", b"Reduce"),
-        *(b"Send: ", b"Recv: ", b"Alloca", b"Mem Re", b"MemMan", b"=== Sy", b"CPU/0 ", b"+ PCI[", b"+ NVL[", b"Ensure"),
-        *(b"Cuda H", b"Cuda A", b"Proxy ", b"[Proxy", b"NET/OF", b"Latenc", b"Bandwi", b"MNNVL ", b"Legacy"),
-    )
-)
-"""First bytes of INFO messages of which one per process tells as much as a thousand."""
+_INFO = b" NCCL INFO "  # holds none of the characters that are taken out
+_NUMBERS = b"0123456789abcdefx"
+"""Taken out of an INFO message to see whether its like was there before: numbers and addresses, decimal or hex."""
+_MOST_KINDS = 100_000
+_TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
+"""Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 
@@ -42,29 +38,53 @@ class LogReader:
 
     def read(self, data: bytes, source: str, base: int = 0) -> list[Fact]:
         """The facts of one log. `base` is the number of lines read before it, which orders events of several logs."""
-        return self.read_lines(lines_of([data]), source, base)
+        return self.read_blocks([data], source, base)
 
-    def read_lines(self, lines: Iterable[bytes], source: str, base: int = 0) -> list[Fact]:
-        """The facts of lines without their ends."""
+    def read_blocks(self, blocks: Iterable[bytes], source: str, base: int = 0) -> list[Fact]:
+        """The facts of a log that comes in blocks of any size."""
         reading = _Reading(self._recogniser, source, base)
-        find = self._recogniser.anchors.search
         seen: set[bytes] = set()
-        tracebacks = reading.tracebacks
-        for number, raw in enumerate(lines, 1):
-            at = raw.find(_INFO)
-            if at >= 0:
-                head = raw[at + 11 : at + 17]
-                if head in _REPEATED:
-                    prefix = raw[raw.rfind(b" ", 0, max(0, raw.rfind(b" ", 0, at))) + 1 : at]
-                    via = raw.find(b" via ", at) if head == b"Channe" else -1
-                    key = prefix + head + (raw[via : via + 8] if via >= 0 else b"")
-                    if key in seen:
-                        continue
-                    seen.add(key)
-                reading.line(raw, number)
-            elif tracebacks.listening or find(raw.lower()):
-                reading.line(raw, number)
+        number = 0
+        for lines in lines_of(blocks):
+            for place in self._worth_reading(lines, seen, reading):
+                reading.line(lines[place], number + place + 1)
+            number += len(lines)
         return reading.facts()
+
+    def _worth_reading(self, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
+        """The places of lines that may tell something new, in order."""
+        find = self._recogniser.anchors.search
+        joined = b"\n".join(lines)
+        kinds = joined.translate(None, _NUMBERS).split(b"\n")
+        anew = set(_places(_TELLS_ANEW, joined))
+        if not anew and reading.processes < 2 and not reading.tracebacks.listening and seen.issuperset(kinds):
+            return
+        several = reading.processes > 1
+        for place, kind in enumerate(kinds):
+            if not several and kind in seen and place not in anew:
+                continue
+            if _INFO in kind:
+                if several:
+                    kind = lines[place].partition(_INFO)[0] + kind
+                    if kind in seen and place not in anew:
+                        continue
+                if len(seen) > _MOST_KINDS or lines[place].endswith(b"START"):
+                    seen.clear()
+                seen.add(kind)
+                yield place
+                several = reading.processes > 1
+            elif reading.tracebacks.listening or find(lines[place].lower()):
+                yield place
+
+
+def _places(words: Iterable[bytes], joined: bytes) -> Iterator[int]:
+    """The numbers of the lines in which one of the words stands. Looking for each alone is faster than for all at once."""
+    for word in words:
+        place = last = 0
+        while (found := joined.find(word, last)) >= 0:
+            place += joined.count(b"\n", last, found)
+            last = found + 1
+            yield place
 
 
 class _Reading:
@@ -76,6 +96,11 @@ class _Reading:
         self._ends: list[Fact] = []
         self._base = base
         self._rank: tuple[int, int] | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes have written NCCL's lines so far."""
+        return self._nccl.count
 
     def line(self, raw: bytes, number: int) -> None:
         line = read_line(raw)
@@ -108,22 +133,22 @@ class _Reading:
         return [*self._events.events(), *self.tracebacks.facts, *self._nccl.facts(), *self._ends]
 
 
-def lines_of(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of blocks of bytes; of one longer than LONGEST the beginning."""
+def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines of blocks of bytes, a list per block; of a line longer than LONGEST its beginning."""
     rest = b""
-    skipping = False
+    cut = False
     for block in blocks:
-        pieces = block.split(b"\n")
-        if skipping:
-            if len(pieces) == 1:
-                continue
-            pieces[0] = b""
-            skipping = False
-            rest = rest[:LONGEST]
-        pieces[0] = rest + pieces[0]
-        rest = pieces.pop()
-        yield from pieces
+        lines = block.split(b"\n")
+        if cut:
+            lines[0] = b""  # more of a line that is long enough
+        if len(lines) == 1:
+            rest += lines[0]
+        else:
+            lines[0] = rest + lines[0]
+            rest = lines.pop()
+            cut = False
+            yield lines
         if len(rest) > LONGEST:
-            rest, skipping = rest[:LONGEST], True
+            rest, cut = rest[:LONGEST], True
     if rest:
-        yield rest
+        yield [rest]

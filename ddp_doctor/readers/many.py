@@ -14,7 +14,7 @@ import msgspec
 from ddp_doctor.model import Fact
 from ddp_doctor.readers.faulthandler_dump import looks_like_faulthandler, read_faulthandler
 from ddp_doctor.readers.flight_recorder import looks_like_recording, read_recording
-from ddp_doctor.readers.log import LogReader, lines_of
+from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.pyspy_dump import looks_like_dump, read_dump
 from ddp_doctor.readers.sources import Problem, Stream, files_of, stream_of, streams
 from ddp_doctor.readers.torchrun import looks_like_error_file, read_error_file
@@ -73,7 +73,7 @@ def _in_processes(
     context = multiprocessing.get_context("fork")
     results: list[tuple[int, Read]] = []
     with context.Pool(max(1, workers), initializer=_start, initargs=(reader,)) as pool:
-        pending = pool.imap_unordered(_read_file, jobs, chunksize=max(1, min(16, len(jobs) // (workers * 8))))
+        pending = pool.imap_unordered(_read_file, jobs)
         for done in range(len(jobs)):
             try:
                 results.append(pending.next(timeout=max(0.01, deadline - time.monotonic())))
@@ -148,12 +148,12 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> None
         read.problems.append(Problem(source=part.name, reason=f"{error}; read as a log"))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         whole = _whole(head, part.blocks).decode("utf-16", "replace").encode()
-        read.facts += reader.read_lines(lines_of([whole]), part.name, base)
+        read.facts += reader.read_blocks([whole], part.name, base)
     elif head.count(b"\0", 0, 4096) > len(head[:4096]) // 4 or not head.strip(b"\0\r\n "):
         read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
         read.files -= 1
     else:
-        read.facts += reader.read_lines(lines_of(_chain(head, part.blocks)), part.name, base)
+        read.facts += reader.read_blocks(_chain(head, part.blocks), part.name, base)
 
 
 def _chain(head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:

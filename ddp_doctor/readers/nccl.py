@@ -53,6 +53,11 @@ class NcclReader:
         self._source = source
         self._processes: dict[tuple[str, int | None], _Process] = {}
 
+    @property
+    def count(self) -> int:
+        """How many processes there were."""
+        return len(self._processes)
+
     def feed(self, line: Line, number: int) -> None:
         """Look at one line of NCCL's."""
         key = (line.host, line.pid)
