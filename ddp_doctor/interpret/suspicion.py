@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -31,7 +31,10 @@ def interpret(facts: Facts) -> list[Fact]:
     events = sorted((*facts[LogEvent], *implied), key=lambda event: event.order)
     if not events:
         return []
-    leads = [lead for event in events for lead in _leads(event, events)]
+    by_signature: dict[str, list[LogEvent]] = defaultdict(list)
+    for event in events:
+        by_signature[event.signature].append(event)
+    leads = [lead for event in events for lead in _leads(event, by_signature)]
     named = _named(leads)
     echoes = [event for event in events if event.sort == "echo"]
     if named:
@@ -44,11 +47,10 @@ def interpret(facts: Facts) -> list[Fact]:
     return [*_candidates(leads, echoes, failed), *_notes(leads)]
 
 
-def _leads(event: LogEvent, events: Sequence[LogEvent]) -> list[_Lead]:
+def _leads(event: LogEvent, seen: Mapping[str, Sequence[LogEvent]]) -> list[_Lead]:
     """What one event hints at: the first condition that holds replaces the leads it has by itself."""
-    present = {other.signature for other in events}
     for condition in event.conditions:
-        if _holds(condition, event, events, present):
+        if _holds(condition, event, seen):
             return [
                 _Lead(
                     finding=condition.finding,
@@ -72,27 +74,27 @@ def _leads(event: LogEvent, events: Sequence[LogEvent]) -> list[_Lead]:
     return found
 
 
-def _holds(condition: Condition, event: LogEvent, events: Sequence[LogEvent], present: set[str]) -> bool:
-    if not present.issuperset(condition.seen) or present.intersection(condition.unless):
+def _holds(condition: Condition, event: LogEvent, seen: Mapping[str, Sequence[LogEvent]]) -> bool:
+    if not all(name in seen for name in condition.seen) or any(name in seen for name in condition.unless):
         return False
-    same = [other for other in events if other.signature == event.signature]
-    if condition.differs and len({other.fields.get(condition.differs) for other in same}) < 2:
-        return False
+    same = seen[event.signature]
+    if condition.differs:
+        mine = event.fields.get(condition.differs)
+        if not any(other.fields.get(condition.differs) != mine for other in same):
+            return False
     if condition.repeats:
-        values = [other.fields.get(condition.repeats) for other in same for _ in range(other.times)]
-        return len(set(values)) < len(values)
+        mine = event.fields.get(condition.repeats)
+        return event.times > 1 or any(o is not event and o.fields.get(condition.repeats) == mine for o in same)
     return True
 
 
 def _named(leads: Sequence[_Lead]) -> list[_Lead]:
-    """The leads that name a cause, surest and then earliest first."""
+    """The leads that name a cause, surest and then earliest first; by the clock only where every lead carries a time."""
     sure = [lead for lead in leads if lead.confidence is not Confidence.POSSIBLE and lead.event.sort != "harmless"]
-    return sorted(sure, key=lambda lead: (lead.confidence.rank, _when(lead.event, leads), lead.event.order))
-
-
-def _when(event: LogEvent, leads: Sequence[_Lead]) -> float:
-    """The time of an event where every event that could be compared with it has one; else all are equal."""
-    return event.at if event.at is not None and all(lead.event.at is not None for lead in leads) else 0.0
+    timed = all(lead.event.at is not None for lead in sure)
+    return sorted(
+        sure, key=lambda lead: (lead.confidence.rank, (lead.event.at or 0.0) if timed else 0.0, lead.event.order)
+    )
 
 
 def _claims(named: Sequence[_Lead], leads: Sequence[_Lead], folded: Sequence[LogEvent]) -> list[Fact]:

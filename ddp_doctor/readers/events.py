@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -16,6 +17,11 @@ MOST_EVENTS = 20_000
 SHOWN = 400
 """Characters of a line that are kept."""
 
+MOST_KINDS = 10_000
+ALIKE = 200
+"""Lines that differ in digits only of which this many are looked at; a progress bar writes more."""
+
+_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -28,15 +34,14 @@ class Recogniser:
         for number, (signature, _) in enumerate(self._signatures):
             for anchor in signature.anchors:
                 self._by_anchor.setdefault(anchor.lower(), []).append(number)
+        self._numbered = tuple(anchor for anchor in self._by_anchor if any(map(str.isdigit, anchor)))
+        self._worded: dict[str, set[int]] = {}
         literals = sorted({*self._by_anchor, *also}, key=len, reverse=True)
         self.anchors = re.compile("|".join(map(re.escape, literals)).encode() or rb"(?!)")
 
     def matches(self, text: str) -> Iterator[tuple[Signature, dict[str, str]]]:
         """Every signature of a line, with what it captured."""
-        lowered = text.lower()
-        candidates = sorted(
-            {number for anchor, numbers in self._by_anchor.items() if anchor in lowered for number in numbers}
-        )
+        candidates = self._candidates(text.lower())
         for number in candidates:
             signature, pattern = self._signatures[number]
             match = pattern.search(text)
@@ -45,6 +50,22 @@ class Recogniser:
             fields = {name: value for name, value in match.groupdict().items() if value is not None}
             if signature.holds(fields):
                 yield signature, fields
+
+    def _candidates(self, lowered: str) -> list[int]:
+        """Signatures with an anchor in the text. What anchors without digits say is kept per kind of line."""
+        kind = lowered.translate(_NO_DIGITS)
+        worded = self._worded.get(kind)
+        if worded is None:
+            worded = {
+                number
+                for anchor, numbers in self._by_anchor.items()
+                if anchor in kind and not any(map(str.isdigit, anchor))
+                for number in numbers
+            }
+            if len(self._worded) < MOST_KINDS:
+                self._worded[kind] = worded
+        numbered = {number for anchor in self._numbered if anchor in lowered for number in self._by_anchor[anchor]}
+        return sorted(worded | numbered)
 
 
 class EventReader:
@@ -57,10 +78,15 @@ class EventReader:
         self._base = base
         self._events: dict[tuple[str, ...], LogEvent] = {}
         self._times: dict[tuple[str, ...], int] = {}
+        self._kinds: Counter[str] = Counter()
 
     def feed(self, raw: bytes | str, number: int, line: Line | None = None) -> None:
         """Look at one line that may hold an anchor."""
         line = line or read_line(raw)
+        kind = line.text.translate(_NO_DIGITS)
+        self._kinds[kind] += 1
+        if self._kinds[kind] > ALIKE:
+            return
         found = list(self._recogniser.matches(line.text))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
         for signature, fields in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -97,6 +98,8 @@ _reader: LogReader | None = None
 def _start(reader: LogReader) -> None:
     global _reader
     _reader = reader
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _read_file(job: tuple[int, str]) -> tuple[int, Read]:
