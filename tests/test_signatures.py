@@ -23,12 +23,12 @@ else:
     import tomli as tomllib
 
 LOADED = load_packs(third_party=False)
-READER = LogReader(LOADED.pack.signatures)
-NAMES = {signature.name for signature in LOADED.pack.signatures}
+READER = LogReader(LOADED.signatures())
+NAMES = {signature.name for signature in LOADED.signatures()}
 TABLE = tomllib.loads((Path(ddp_doctor_checks.__file__).parent / "ids.toml").read_text(encoding="utf-8"))
 IDS = {id for area in TABLE.values() for id in area}
 
-each_signature = pytest.mark.parametrize("signature", LOADED.pack.signatures, ids=lambda signature: signature.name)
+each_signature = pytest.mark.parametrize("signature", LOADED.signatures(), ids=lambda signature: signature.name)
 
 
 def triage(*lines: str) -> Report:
@@ -64,7 +64,7 @@ def test_only_causes_claim(signature: Signature) -> None:
 
 
 def test_names_are_given_once() -> None:
-    assert len(NAMES) == len(LOADED.pack.signatures)
+    assert len(NAMES) == len(LOADED.signatures())
 
 
 def test_separators_tell_existing_findings_apart() -> None:

@@ -45,7 +45,7 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
     """What these logs, dumps, folders and archives show."""
     loaded = load_packs()
     stdin = sys.stdin.buffer if "-" in paths and sys.stdin is not None else None
-    read = read_paths(paths, LogReader(loaded.pack.signatures), stdin=stdin, seconds=timeout, progress=out.reading)
+    read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
     for problem in read.problems:
         print(f"ddp-doctor: cannot read {problem.source}: {problem.reason}", file=sys.stderr)
     return examine(

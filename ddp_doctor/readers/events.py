@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Subject
+from ddp_doctor.model import Confidence, Subject
 from ddp_doctor.readers.line import Line, read_line
 from ddp_doctor.signatures import Signature
 
@@ -90,8 +90,8 @@ class EventReader:
         found = list(self._recogniser.matches(line.text))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
         for signature, fields in found:
-            if harmless and signature.sort == "clue":
-                continue  # what a line says of itself beats the words in it
+            if harmless and signature.sort != "harmless" and signature.confidence is Confidence.POSSIBLE:
+                continue  # what is known of the line beats the words in it
             key = (signature.name, str(line.rank), line.host, str(line.pid), *fields.values())
             if not fields:
                 key = (*key, _VARYING.sub("#", line.text))

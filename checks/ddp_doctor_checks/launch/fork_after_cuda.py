@@ -25,9 +25,9 @@ class ForkAfterCuda(Check):
                 needs="code change, job restart",
             ),
             Fix(
-                title="in a notebook, restart the kernel and touch CUDA only inside the launched function; this finds what touches it too early",
+                title="in a notebook, restart the kernel and touch CUDA only inside the launched function; see what touches it",
                 commands=(
-                    'python -c "import torch, MODULE; print(torch.cuda.is_initialized())"   # your imports instead of MODULE',
+                    'python -c "import torch, MODULE; print(torch.cuda.is_initialized())"   # MODULE: your imports',
                 ),
                 needs="code change, kernel restart",
             ),

@@ -26,7 +26,8 @@ class MasterInconsistent(Check):
             Fix(
                 title="choose address and port once and hand the same to every rank",
                 commands=(
-                    'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1) MASTER_PORT=29500   # or the head node\'s address',
+                    "export MASTER_PORT=29500",
+                    'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)   # under Slurm',
                 ),
                 needs="job restart",
             ),

@@ -24,7 +24,8 @@ class ServiceMesh(Check):
             Fix(
                 title="leave the job's pods out of the mesh",
                 commands=(
-                    'kubectl label pod -l JOB=NAME sidecar.istio.io/inject=false   # or in the pod template: labels: {sidecar.istio.io/inject: "false"}',
+                    "kubectl label namespace NAMESPACE istio-injection=disabled --overwrite",
+                    'metadata: {labels: {sidecar.istio.io/inject: "false"}}   # or in the pod template',
                 ),
                 needs="cluster access, job restart",
             ),

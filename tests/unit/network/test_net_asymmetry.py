@@ -8,7 +8,7 @@ from ddp_doctor_checks.network.net_asymmetry import NetAsymmetry
 from ddp_doctor.model import Absent, Confidence
 
 HIT = "node-a:1:2 [0] NCCL INFO Using network IB\nnode-b:3:4 [0] NCCL INFO Using network Socket"
-NEAR = "node-a:1:2 [0] NCCL INFO Using network IB\nnode-b:3:4 [0] NCCL INFO Using network IB"
+NEAR = "node-a:1:2 [0] NCCL INFO Using network Socket\nnode-b:3:4 [0] NCCL INFO Using network Socket"
 
 
 def test_hit() -> None:

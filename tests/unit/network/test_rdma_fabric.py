@@ -8,7 +8,7 @@ from ddp_doctor_checks.network.rdma_fabric import RdmaFabric
 from ddp_doctor.model import Absent, Confidence
 
 HIT = "NCCL WARN NET/IB : Got completion from peer 10.0.0.1<49577> with error 12, opcode 1, len 0, vendor err 129"
-NEAR = "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB"
+NEAR = "vm:1:1 [0] NCCL INFO ncclCommInitRank comm 0x7f rank 0 nranks 2 cudaDev 0 busId 1000 - Init COMPLETE"
 
 
 def test_hit() -> None:

@@ -11,7 +11,7 @@ from ddp_doctor.readers import LogReader
 from ddp_doctor.readers.line import LONGEST
 from ddp_doctor.readers.log import lines_of
 
-READER = LogReader(load_packs(third_party=False).pack.signatures)
+READER = LogReader(load_packs(third_party=False).signatures())
 START = "vm:{pid}:{pid} [0] NCCL INFO ncclCommInitRank comm 0x7f rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0xb4 - Init START"
 
 

@@ -21,7 +21,7 @@ from ddp_doctor.readers import LogReader, sources
 from ddp_doctor.readers.flight_recorder import read_recording
 from ddp_doctor.readers.many import Read, read_paths
 
-READER = LogReader(load_packs(third_party=False).pack.signatures)
+READER = LogReader(load_packs(third_party=False).signatures())
 LINE = b"NCCL WARN Bootstrap : no socket interface found\n"
 
 
