@@ -10,9 +10,11 @@ from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.log import NcclProgress, RankEnd
 from ddp_doctor.facts.process import RankThread, Stack
+from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
 from ddp_doctor.model import Facts, RankRow, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
+from ddp_doctor.probes.scripts import scripts_probe
 from ddp_doctor.probes.stacks import stacks_probe
 from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.many import read_paths
@@ -42,8 +44,10 @@ def examine_processes(
 
 
 def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeout: float) -> Report:
-    """What these logs, dumps, folders and archives show."""
+    """What these logs, dumps, folders and archives show; a Python file is read as the job's script."""
     loaded = load_packs()
+    scripts = [path for path in paths if path.endswith(".py")]
+    paths = [path for path in paths if path not in scripts]
     stdin = sys.stdin.buffer if "-" in paths and sys.stdin is not None else None
     read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
     for problem in read.problems:
@@ -52,10 +56,12 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
         "triage",
         loaded,
         known=Facts(read.facts),
+        host=interrupts_end(Host(timeout, probe_seconds=timeout)) if scripts else None,
+        probes=(scripts_probe(scripts),) if scripts else (),
         selection=selection,
         describe=_target,
         rows=_rows,
-        examined=lambda facts: read.files > 0,
+        examined=lambda facts: read.files > 0 or bool(facts[ScriptRead]),
         waiting=True,
         started=out.started,
     )

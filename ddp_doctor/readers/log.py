@@ -25,6 +25,7 @@ _NUMBERS = b"0123456789abcdefx"
 _MOST_KINDS = 100_000
 _TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
 """Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
+_PROCESS = re.compile(rb"[\w.-]+:\d+:(?=\d+ \[-?\d+\] NCCL )")
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 
@@ -57,9 +58,9 @@ class LogReader:
         joined = b"\n".join(lines)
         kinds = joined.translate(None, _NUMBERS).split(b"\n")
         anew = set(_places(_TELLS_ANEW, joined))
-        if not anew and reading.processes < 2 and not reading.tracebacks.listening and seen.issuperset(kinds):
+        several = _several(joined, reading)
+        if not anew and not several and not reading.tracebacks.listening and seen.issuperset(kinds):
             return
-        several = reading.processes > 1
         for place, kind in enumerate(kinds):
             if not several and kind in seen and place not in anew:
                 continue
@@ -72,9 +73,17 @@ class LogReader:
                     seen.clear()
                 seen.add(kind)
                 yield place
-                several = reading.processes > 1
             elif reading.tracebacks.listening or find(lines[place].lower()):
                 yield place
+
+
+def _several(joined: bytes, reading: _Reading) -> bool:
+    """Whether lines of more than one process of NCCL's stand in a block: then each keeps its own kinds."""
+    messages = joined.count(_INFO)
+    if not messages or reading.processes > 1:
+        return bool(messages)
+    first = _PROCESS.search(joined)
+    return first is None or joined.count(first[0]) < messages or reading.other_than(first[0])
 
 
 def _places(words: Iterable[bytes], joined: bytes) -> Iterator[int]:
@@ -96,6 +105,10 @@ class _Reading:
         self._ends: list[Fact] = []
         self._base = base
         self._rank: tuple[int, int] | None = None
+
+    def other_than(self, process: bytes) -> bool:
+        """Whether NCCL's lines so far came from another process, `host:pid:`."""
+        return bool(self._nccl.count) and not self._nccl.knows(process)
 
     @property
     def processes(self) -> int:

@@ -53,6 +53,11 @@ class NcclReader:
         self._source = source
         self._processes: dict[tuple[str, int | None], _Process] = {}
 
+    def knows(self, process: bytes) -> bool:
+        """Whether `host:pid:` is one of them."""
+        host, pid, _ = process.decode("utf-8", "replace").split(":")
+        return (host, int(pid)) in self._processes
+
     @property
     def count(self) -> int:
         """How many processes there were."""

@@ -72,3 +72,9 @@ def test_lines_of_blocks() -> None:
     assert list(lines_of([b"ab\nc", b"d\n", b"", b"e"])) == [[b"ab"], [b"cd"], [b"e"]]
     (long,) = lines_of([b"x" * LONGEST * 2, b"y" * LONGEST * 2, b"y\nnext\n"])
     assert [len(line) for line in long] == [LONGEST, 4] and long[1] == b"next"
+
+
+def test_processes_that_print_the_same_are_each_followed() -> None:
+    first = "vm:11:21 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct"
+    other = "vm:12:22 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct"
+    assert [each.subject.pid for each in progress(*[first] * 9, *[other] * 9)] == [11, 12]
