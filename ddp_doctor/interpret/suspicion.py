@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -31,10 +31,8 @@ def interpret(facts: Facts) -> list[Fact]:
     events = sorted((*facts[LogEvent], *implied), key=lambda event: event.order)
     if not events:
         return []
-    by_signature: dict[str, list[LogEvent]] = defaultdict(list)
-    for event in events:
-        by_signature[event.signature].append(event)
-    leads = [lead for event in events for lead in _leads(event, by_signature)]
+    seen = _Seen(events)
+    leads = [lead for event in events for lead in _leads(event, seen)]
     named = _named(leads)
     echoes = [event for event in events if event.sort == "echo"]
     if named:
@@ -47,7 +45,7 @@ def interpret(facts: Facts) -> list[Fact]:
     return [*_candidates(leads, echoes, failed), *_notes(leads)]
 
 
-def _leads(event: LogEvent, seen: Mapping[str, Sequence[LogEvent]]) -> list[_Lead]:
+def _leads(event: LogEvent, seen: _Seen) -> list[_Lead]:
     """What one event hints at: the first condition that holds replaces the leads it has by itself."""
     for condition in event.conditions:
         if _holds(condition, event, seen):
@@ -74,18 +72,32 @@ def _leads(event: LogEvent, seen: Mapping[str, Sequence[LogEvent]]) -> list[_Lea
     return found
 
 
-def _holds(condition: Condition, event: LogEvent, seen: Mapping[str, Sequence[LogEvent]]) -> bool:
-    if not all(name in seen for name in condition.seen) or any(name in seen for name in condition.unless):
-        return False
-    same = seen[event.signature]
-    if condition.differs:
-        mine = event.fields.get(condition.differs)
-        if not any(other.fields.get(condition.differs) != mine for other in same):
-            return False
-    if condition.repeats:
-        mine = event.fields.get(condition.repeats)
-        return event.times > 1 or any(o is not event and o.fields.get(condition.repeats) == mine for o in same)
-    return True
+class _Seen:
+    """Which signatures there are, and how often each value of their fields."""
+
+    def __init__(self, events: Sequence[LogEvent]) -> None:
+        self.names = {event.signature for event in events}
+        self._values: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        for event in events:
+            for field, value in event.fields.items():
+                self._values[event.signature, field][value] += event.times
+
+    def differs(self, event: LogEvent, field: str) -> bool:
+        """Whether events of this signature have other values of a field."""
+        return len(self._values[event.signature, field]) > 1
+
+    def repeats(self, event: LogEvent, field: str) -> bool:
+        """Whether this event's value of a field comes again."""
+        return self._values[event.signature, field][event.fields.get(field, "")] > 1
+
+
+def _holds(condition: Condition, event: LogEvent, seen: _Seen) -> bool:
+    return (
+        seen.names.issuperset(condition.seen)
+        and seen.names.isdisjoint(condition.unless)
+        and (not condition.differs or seen.differs(event, condition.differs))
+        and (not condition.repeats or seen.repeats(event, condition.repeats))
+    )
 
 
 def _named(leads: Sequence[_Lead]) -> list[_Lead]:
