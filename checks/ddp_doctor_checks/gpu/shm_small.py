@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.host import ShmSpace, size
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import number
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 MIB = 1 << 20

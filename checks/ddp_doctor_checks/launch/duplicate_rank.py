@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.script import GroupStart
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 NEEDS = "code change, job restart"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Launcher, Setting, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 GRAVITY = {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 SIZE_OF = {

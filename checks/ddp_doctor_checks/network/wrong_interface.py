@@ -14,7 +14,7 @@ from ddp_doctor.facts.names import (
     UnreachableInterface,
 )
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}

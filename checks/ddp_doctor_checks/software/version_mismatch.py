@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.software.nccl_version import wrong_nccl
 
