@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_doctor.judge import Judgement
-from ddp_doctor.model import Check, Confidence, Finding, RankRow, Separator, Severity, Stage, Verdict
+from ddp_doctor.model import Check, Confidence, Finding, Folded, RankRow, Separator, Severity, Stage, Verdict
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,20 +33,28 @@ def diagnose(
     findings = [finding for judgement in judgements for finding in judgement.findings]
     findings = _that_can_act(findings, checks, tuple(ranks))
     findings = _without_echoes(findings, checks)
-    findings.sort(key=lambda finding: _order(finding, checks))
+    findings = _without_guesses(findings, {judgement.check.id for judgement in judgements if judgement.from_log})
+    places = {judgement.check.id: judgement.place for judgement in judgements}
+    findings.sort(key=lambda finding: _order(finding, checks, places))
     if not examined:
         return Diagnosis(verdict=Verdict(status="nothing"), findings=tuple(findings))
     return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators), waiting), findings=tuple(findings))
 
 
-def _order(finding: Finding, checks: Mapping[str, Check]) -> tuple[int, int, int, int, str]:
-    """What stops a job before what may, then what acts first, then the surer, then by id.
+def _order(
+    finding: Finding, checks: Mapping[str, Check], places: Mapping[str, int]
+) -> tuple[int, int, int, int, int, int, str]:
+    """What stops a job before what may, then what failed or acts first, then the surer, then by id.
 
-    Severity leads because only an error is a failure at all; "first failure" compares among those.
+    Severity leads because only an error is a failure at all; "first failure" compares among those. What is only
+    possible goes by how much speaks for it, however grave it would be.
     """
+    possible = finding.confidence is Confidence.POSSIBLE
     return (
-        finding.confidence is Confidence.POSSIBLE,
+        possible,
+        places[finding.id] if possible else 0,
         finding.severity.rank,
+        places[finding.id],
         min(checks[finding.id].acts_at),
         finding.confidence.rank,
         finding.id,
@@ -86,6 +94,26 @@ def _without_echoes(findings: list[Finding], checks: Mapping[str, Check]) -> lis
     ]
 
 
+def _without_guesses(findings: list[Finding], from_log: set[str]) -> list[Finding]:
+    """Where a cause is named, fold the lines of logs that only made others possible."""
+    owner = next(
+        (
+            finding
+            for finding in findings
+            if finding.severity is not Severity.NOTE and finding.confidence is not Confidence.POSSIBLE
+        ),
+        None,
+    )
+    if owner is None:
+        return findings
+    guesses = [each for each in findings if each.id in from_log and each.confidence is Confidence.POSSIBLE]
+    lines = dict.fromkeys(
+        Folded(source=item.source, times=1, text=item.value) for guess in guesses for item in guess.evidence
+    )
+    folded = msgspec.structs.replace(owner, folded=(*owner.folded, *lines))
+    return [folded if finding is owner else finding for finding in findings if finding not in guesses]
+
+
 def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> bool:
     if claim.id == echo.id:
         return False
@@ -118,8 +146,10 @@ def _verdict(
                 separate=_separator(candidates, separators),
             )
         return Verdict(status="problem", finding=first.id, confidence=first.confidence, summary=first.summary)
-    if claims:
-        candidates = tuple(dict.fromkeys(finding.id for finding in claims))
+    if claims or any(finding.confidence is Confidence.POSSIBLE for finding in findings):
+        candidates = tuple(
+            dict.fromkeys(finding.id for finding in findings if finding.confidence is Confidence.POSSIBLE)
+        )
         return Verdict(
             status="unknown",
             summary="the evidence does not carry a verdict",
@@ -127,7 +157,11 @@ def _verdict(
             separate=_separator(candidates, separators),
         )
     if waiting:
-        return Verdict(status="unknown", summary="nothing in this evidence names a cause")
+        return Verdict(
+            status="unknown",
+            summary="nothing in this evidence names a cause",
+            separate=next((separator for separator in separators if not separator.between), None),
+        )
     silent = [each.missing.reason for each in judgements if each.missing and each.missing.status == "timeout"]
     if silent:
         return Verdict(status="unknown", summary=f"no problem found in what answered, but {silent[0]}")

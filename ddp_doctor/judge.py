@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ddp_doctor.model import Absent, Check, Fact, Facts, Finding, Outcome
+from ddp_doctor.facts.log import Suspicion
+from ddp_doctor.model import Absent, Check, Confidence, Fact, Facts, Finding, Outcome, Severity
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +17,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     check: Check
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
+    place: int = 0
+    """Where a log's first failure comes before another's; 0 where no log told it."""
+    from_log: bool = False
+    """Whether its findings are the check's words for what lines of a log hint at."""
     missing: Absent | None = None
 
 
@@ -34,13 +39,17 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
 
     try:
         why_not = check.not_applicable(facts)
-        if why_not:
+        findings = () if why_not else tuple(check.diagnose(facts))
+        place, from_log = 0, False
+        for suspicion in facts[Suspicion] if not findings and check.told else ():
+            if suspicion.finding == check.id:
+                findings, place, from_log = (*findings, told(check, suspicion)), suspicion.place, True
+        if why_not and not findings:
             return Judgement(check=check, outcome=outcome("not-applicable", why_not))
-        findings = tuple(check.diagnose(facts))
     except Exception as error:
         return Judgement(check=check, outcome=outcome("crashed", f"{type(error).__name__}: {error}"))
     if findings:
-        return Judgement(check=check, outcome=outcome("hit"), findings=findings)
+        return Judgement(check=check, outcome=outcome("hit"), findings=findings, place=place, from_log=from_log)
     groups: list[tuple[type[Fact], ...]] = [need if isinstance(need, tuple) else (need,) for need in check.needs]
     for group in groups:
         for absent in (absent for kind in group for absent in facts.lacking(kind)):
@@ -53,3 +62,21 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
             kinds = " or ".join(kind.kind() for kind in group)
             return Judgement(check=check, outcome=outcome("not-applicable", f"nothing here shows {kinds}"))
     return Judgement(check=check, outcome=outcome("clear"))
+
+
+def told(check: Check, suspicion: Suspicion) -> Finding:
+    """The finding of a check about what a log says, in the check's own words."""
+    if check.told is None:
+        raise ValueError(f"{check.id} {check.name} has no words for what a log says")
+    severity = suspicion.severity or check.told.severity
+    if suspicion.confidence is Confidence.POSSIBLE and severity is Severity.ERROR:
+        severity = Severity.WARNING
+    finding = check.finding(
+        suspicion.summary or f"{check.title[:1].lower()}{check.title[1:]}",
+        because=check.told.because,
+        evidence=[event.evidence() for event in suspicion.events],
+        fixes=check.told.fixes,
+        severity=severity,
+        confidence=suspicion.confidence,
+    )
+    return msgspec.structs.replace(finding, folded=suspicion.folded)

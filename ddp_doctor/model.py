@@ -238,6 +238,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check says where a log names its cause: why it hangs, and the fixes that need nothing but the log."""
+
+    because: str
+    fixes: tuple[Fix, ...]
+    severity: Severity = Severity.ERROR
+
+
 Kinds = tuple["type[Fact] | tuple[type[Fact], ...]", ...]
 
 
@@ -258,14 +266,19 @@ class Check:
     acts_at: ClassVar[frozenset[Stage]] = ANY_STAGE
     residual: ClassVar[bool] = False
     explains: ClassVar[tuple[str, ...]] = ()
+    told: ClassVar[Told | None] = None
+    """Its words for a suspicion that a log raised; None for a check that no log line hints at."""
 
     def not_applicable(self, facts: Facts) -> str:
         """Why this check has nothing to say about these facts, or an empty string."""
         return ""
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
-        """Yield a finding for each instance of this failure mode that the facts show."""
-        raise NotImplementedError
+        """Yield a finding for each instance of this failure mode that the facts show.
+
+        A check that only logs tell of needs none: the judge turns suspicions of its id into findings with `told`.
+        """
+        yield from ()
 
     def finding(
         self,

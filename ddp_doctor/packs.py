@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.resources
 import pkgutil
 import shlex
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from ddp_doctor.collect import Probe
 from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Check, Confidence, Evidence, Fact, Finding, Fix, Headline, Separator, Severity
+from ddp_doctor.signatures import Signature, Traversable, read_signatures
 
 GROUP = "ddp_doctor.checks"
 OURS = "ddp_doctor_checks"
@@ -26,7 +27,8 @@ class Pack(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[type[Fact], ...] = ()
     probes: tuple[Probe, ...] = ()
     interpreters: tuple[Interpreter, ...] = ()
-    signatures: tuple[dict[str, Any], ...] = ()
+    signatures: tuple[Traversable, ...] = ()
+    """Folders of TOML files; they are read where logs are."""
     separators: tuple[Separator, ...] = ()
     headlines: tuple[Headline, ...] = ()
 
@@ -50,6 +52,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     def checks(self) -> tuple[Check, ...]:
         """An instance of every check, by id."""
         return tuple(sorted((kind() for kind in self.pack.checks), key=lambda check: check.id))
+
+    def signatures(self) -> tuple[Signature, ...]:
+        """The signatures of all packs; raises ValueError for a file that cannot be read as such."""
+        return tuple(signature for folder in self.pack.signatures for signature in read_signatures(folder))
 
 
 def load_pack(module: str) -> Pack:

@@ -109,8 +109,13 @@ def test_a_check_introduces_itself(check: type[Check]) -> None:
 
 @each_check
 def test_a_check_is_short(check: type[Check]) -> None:
-    lines = source_of(check).read_text(encoding="utf-8").count("\n")
-    assert lines <= MOST_LINES, "a fact or an interpreter is missing"
+    source = source_of(check).read_text(encoding="utf-8")
+    words = [
+        node.end_lineno - node.lineno + 1
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "told" and node.end_lineno
+    ]  # its words about logs are data
+    assert source.count("\n") - sum(words) <= MOST_LINES, "a fact or an interpreter is missing"
 
 
 @each_check

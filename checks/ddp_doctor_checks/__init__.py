@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 
 from ddp_doctor.model import Check
 from ddp_doctor.packs import Pack
+from ddp_doctor.signatures import read_separators
 from ddp_doctor_checks.headlines import HEADLINES
 
 AREAS = ("launch", "rendezvous", "network", "gpu", "software", "program")
@@ -26,4 +28,10 @@ def check_types() -> Iterator[type[Check]]:
 
 def pack() -> Pack:
     """The pack, as `ddp_doctor.packs.load_pack` expects it."""
-    return Pack(checks=tuple(check_types()), headlines=HEADLINES)
+    here = importlib.resources.files(__name__)
+    return Pack(
+        checks=tuple(check_types()),
+        signatures=(here.joinpath("signatures"),),
+        separators=read_separators(here.joinpath("separators.toml")),
+        headlines=HEADLINES,
+    )

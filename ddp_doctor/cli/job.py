@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
+from ddp_doctor.facts.log import NcclProgress, RankEnd
 from ddp_doctor.facts.process import RankThread, Stack
+from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
-from ddp_doctor.model import Fact, Facts, RankRow, Report, Target, Wait
+from ddp_doctor.model import Facts, RankRow, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
+from ddp_doctor.probes.scripts import scripts_probe
 from ddp_doctor.probes.stacks import stacks_probe
-from ddp_doctor.readers.job_log import read_log
-from ddp_doctor.readers.pyspy_dump import looks_like_dump, read_dump
-
-MOST_BYTES = 64 << 20
+from ddp_doctor.readers.log import LogReader
+from ddp_doctor.readers.many import read_paths
 
 
 def examine_processes(
@@ -43,49 +44,39 @@ def examine_processes(
 
 
 def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeout: float) -> Report:
-    """What these logs and dumps show."""
-    facts: list[Fact] = []
-    read_any = False
-    for path in paths:
-        text = _text(path, timeout)
-        if text is None:
-            continue
-        read_any = read_any or bool(text.strip())
-        source = "stdin" if path == "-" else path
-        if looks_like_dump(text):
-            try:
-                facts += read_dump(text, source)
-                continue
-            except ValueError as error:
-                print(f"ddp-doctor: {source}: {error}; read as a log", file=sys.stderr)
-        facts += read_log(text, source)
+    """What these logs, dumps, folders and archives show; a Python file is read as the job's script."""
+    loaded = load_packs()
+    scripts = [path for path in paths if path.endswith(".py")]
+    paths = [path for path in paths if path not in scripts]
+    stdin = sys.stdin.buffer if "-" in paths and sys.stdin is not None else None
+    read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
+    for problem in read.problems:
+        print(f"ddp-doctor: cannot read {problem.source}: {problem.reason}", file=sys.stderr)
     return examine(
         "triage",
-        load_packs(),
-        known=Facts(facts),
+        loaded,
+        known=Facts(read.facts),
+        host=interrupts_end(Host(timeout, probe_seconds=timeout)) if scripts else None,
+        probes=(scripts_probe(scripts),) if scripts else (),
         selection=selection,
         describe=_target,
         rows=_rows,
-        examined=lambda facts: read_any,
+        examined=lambda facts: read.files > 0 or bool(facts[ScriptRead]),
         waiting=True,
         started=out.started,
     )
 
 
-def _text(path: str, timeout: float) -> str | None:
-    if path == "-":
-        return sys.stdin.read(MOST_BYTES)
-    host = Host(timeout)
-    text = host.read(path, limit=MOST_BYTES, seconds=timeout)[path]
-    if text is None:
-        print(f"ddp-doctor: cannot read {path}", file=sys.stderr)
-    return text
-
-
 def _target(facts: Facts) -> Target:
     hosts = {fact.subject.host for fact in facts if fact.subject.host}
     sizes = {thread.world_size for thread in facts[RankThread] if thread.world_size}
-    return Target(hosts=tuple(sorted(hosts)), world_size=sizes.pop() if len(sizes) == 1 else None)
+    sizes |= {process.ranks for process in facts[NcclProgress] if process.ranks}
+    versions = {process.version for process in facts[NcclProgress] if process.version}
+    return Target(
+        hosts=tuple(sorted(hosts)),
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+        nccl=versions.pop() if len(versions) == 1 else None,
+    )
 
 
 def _rows(facts: Facts) -> list[RankRow]:
@@ -102,5 +93,42 @@ def _rows(facts: Facts) -> list[RankRow]:
         )
         for thread in facts[RankThread]
     ]
+    rows += _rows_of_logs(facts)
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
     return rows if facts[Stack] or rows else []
+
+
+def _rows_of_logs(facts: Facts) -> list[RankRow]:
+    """A row per process that NCCL's lines tell of, and per rank that only its end tells of."""
+    ended = {(end.subject.rank, end.subject.pid) for end in facts[RankEnd]}
+    pids = {pid for _, pid in ended if pid is not None}
+    ranks = {rank for rank, _ in ended if rank is not None}
+    rows = [
+        RankRow(
+            rank=process.rank if process.rank is not None else process.subject.rank,
+            host=process.subject.host,
+            pid=process.subject.pid,
+            stage=process.stage.label,
+            state="exited" if process.subject.pid in pids or process.subject.rank in ranks else "running",
+            where=process.source,
+            call="" if process.complete else "ncclCommInitRank",
+            waits_for=tuple(Wait(peer=peer) for peer in process.peers[:8]),
+        )
+        for process in facts[NcclProgress]
+        if process.rank is not None or process.subject.pid is not None
+    ]
+    told = {row.rank for row in rows} | {thread.rank for thread in facts[RankThread]}
+    rows += [
+        RankRow(
+            rank=end.subject.rank,
+            host=end.subject.host,
+            pid=end.subject.pid,
+            stage=Stage.PYTHON.label,
+            state="exited",
+            where=end.source,
+            call=end.text(),
+        )
+        for end in facts[RankEnd]
+        if end.subject.rank is not None and end.subject.rank not in told
+    ]
+    return rows

@@ -60,6 +60,17 @@ class Output:
             sys.stderr.write(f"ddp-doctor: still waiting for {', '.join(names)} after {seconds:.0f} s\n")
             sys.stderr.flush()
 
+    def reading(self, done: int, files: int) -> None:
+        """Show how many files have been read, on a terminal only and only where it takes a while."""
+        if self._quiet or files < 2 or sys.stderr is None or not sys.stderr.isatty():
+            return
+        now = time.monotonic()
+        if now - self.started > 0.5 and (now - self._told_at > 0.1 or done == files):
+            self._told_at = now
+            sys.stderr.write(f"\r\x1b[K{done} of {files} files read")
+            sys.stderr.flush()
+            self._live = True
+
     def deliver(self, report: Report) -> NoReturn:
         """Write the report and exit with its code; what cannot be written is said on stderr with code 3."""
         if self._live:

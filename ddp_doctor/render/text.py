@@ -40,7 +40,7 @@ def render(report: Report, style: Style | None = None) -> str:
     notes = [finding for finding in report.findings if finding.severity is Severity.NOTE]
     if report.ranks:
         lines += [*_ranks(report.ranks), ""]
-    if report.verdict.status == "unknown" and serious:
+    if report.verdict.status == "unknown" and (serious or report.verdict.candidates or report.verdict.separate):
         lines += [*_undecided(report, style), ""]
     for finding in serious:
         lines += [*_finding(finding, style), ""]
@@ -155,7 +155,9 @@ def _unknowns(report: Report, style: Style) -> Iterator[str]:
 
 def _undecided(report: Report, style: Style) -> Iterator[str]:
     verdict = report.verdict
-    text = f"undecided: {verdict.summary}; candidates: {', '.join(verdict.candidates)}"
+    text = f"undecided: {verdict.summary}"
+    if verdict.candidates:
+        text += f"; candidates: {', '.join(verdict.candidates)}"
     yield from _wrapped(text, style, "", "  ")
     if verdict.separate:
         yield from _field("next", verdict.separate.title, style)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import GpuNode
 from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 
 KNOWN = ("libvgpu.so", "libcuda-control.so", "libcontroller.so", "libgemhook.so", "libcuda_hook", "libvcuda")
 OFF = "CUDA_DISABLE_CONTROL"
@@ -17,6 +17,19 @@ class CudaInterposer(Check):
     title = "A preloaded GPU-sharing library"
     needs = (GpuNode,)
     also_reads = READS
+    told = Told(
+        because="a preloaded library that shares GPUs wraps CUDA calls and dead-locks or refuses those that NCCL makes",
+        fixes=(
+            Fix(
+                title="run without it",
+                commands=(
+                    "env -u LD_PRELOAD CUDA_DISABLE_CONTROL=true torchrun --standalone --nproc-per-node=2 train.py",
+                    "cat /etc/ld.so.preload",
+                ),
+                needs="whole GPUs, container restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 
 SYSTEM_NOT_READY = 802
@@ -17,6 +17,20 @@ class FabricManager(Check):
     title = "NVSwitch fabric not initialised"
     needs = (DriverGpu, CudaView, GpuNode)
     also_reads = (*SEEN, *communicator.READS)
+    told = Told(
+        because="GPUs behind NVSwitches work together only while the fabric manager of the driver's own version runs",
+        fixes=(
+            Fix(
+                title="look at it, and start it again while no job runs",
+                commands=(
+                    "systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 -i fabric",
+                    "sudo systemctl restart nvidia-fabricmanager",
+                ),
+                needs="root",
+            ),
+            Fix(title="prove it (a test, not the fix)", commands=("export NCCL_NVLS_ENABLE=0",), needs="job restart"),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 
@@ -15,6 +15,20 @@ class GpuFault(Check):
     title = "A GPU with a hardware fault"
     needs = (DriverState, DriverGpu)
     also_reads = (*SEEN, *communicator.READS)
+    told = Told(
+        because="a GPU that is lost or has faults breaks every communicator it is in, and NCCL's start even where it is "
+        "outside the mask",
+        fixes=(
+            Fix(
+                title="see which one, take it out of service, and reset or replace it",
+                commands=(
+                    "sudo dmesg -T | grep -E 'Xid|AER'; nvidia-smi -q | grep -E 'Xid|ECC|Remapped|Retired'",
+                    "sudo nvidia-smi --gpu-reset -i GPU   # while nothing uses it",
+                ),
+                needs="root",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 SLURM = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND", "SLURM_TRES_PER_TASK")
@@ -18,6 +18,26 @@ class GpuIsolation(Check):
     title = "Ranks that are shown one GPU each"
     needs = (DriverState, GpuNode, Launcher)
     also_reads = (*READS, *communicator.READS)
+    told = Told(
+        because="ranks of one machine share memory through CUDA IPC and /dev/shm; where each sees only its own, they "
+        "cannot find each other's",
+        fixes=(
+            Fix(
+                title="let every task of a node see all its GPUs and one /dev/shm",
+                commands=(
+                    "srun --gpus-per-node=4 --ntasks-per-node=4 python train.py   # instead of \\",
+                    "    --gpus-per-task",
+                    "docker run --ipc=host --gpus all IMAGE",
+                ),
+                needs="job restart",
+            ),
+            Fix(
+                title="or tell NCCL that the containers are separate machines",
+                commands=("export NCCL_HOSTID=$(hostname)-$RANK",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

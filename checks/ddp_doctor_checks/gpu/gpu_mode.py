@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 SLOW_SECONDS = 2.0
@@ -17,6 +17,21 @@ class GpuMode(Check):
     title = "Compute mode, MIG, MPS and persistence mode"
     needs = (DriverGpu, CudaView, GpuNode)
     also_reads = (*READS, *communicator.READS)
+    told = Told(
+        because="with an exclusive compute mode one process may use a GPU, and NCCL supports MIG and MPS in few versions "
+        "only",
+        fixes=(
+            Fix(
+                title="see the mode, set the default, and choose the GPU before any CUDA call",
+                commands=(
+                    "nvidia-smi --query-gpu=index,compute_mode,mig.mode.current --format=csv",
+                    "sudo nvidia-smi -c DEFAULT",
+                    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
+                ),
+                needs="root, code change",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

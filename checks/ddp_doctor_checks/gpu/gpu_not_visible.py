@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverState, GpuGap, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 
@@ -16,6 +16,24 @@ class GpuNotVisible(Check):
     title = "GPUs that CUDA or torch does not see"
     needs = (GpuNode, DriverState, CudaView, TorchInstall)
     also_reads = (*READS, GpuGap, *communicator.READS)
+    told = Told(
+        because="the process sees no GPU that works, and NCCL is for GPUs only",
+        fixes=(
+            Fix(
+                title="see which view lacks it",
+                commands=(
+                    "nvidia-smi -L; ls /dev/nvidia*; echo $CUDA_VISIBLE_DEVICES",
+                    "python -c 'import torch; print(torch.version.cuda, torch.cuda.is_available())'",
+                ),
+                needs="nothing",
+            ),
+            Fix(
+                title="without GPUs use Gloo",
+                commands=('dist.init_process_group("gloo")',),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 CONTEXT_MIB = 500
@@ -19,6 +19,23 @@ class GpuOomInit(Check):
     title = "No GPU memory left for a rank to start"
     needs = (DriverGpu, CudaView)
     also_reads = (*SEEN, *communicator.READS)
+    told = Told(
+        because="NCCL allocates its buffers at the first collective; a GPU that is full by then has no room for them",
+        fixes=(
+            Fix(
+                title="leave room, and bring the communicator up before the model fills the GPU",
+                commands=(
+                    'dist.all_reduce(torch.zeros(1, device="cuda"))   # right after init_process_group and set_device',
+                ),
+                needs="code change, job restart",
+            ),
+            Fix(
+                title="see who else holds memory",
+                commands=("nvidia-smi --query-compute-apps=pid,used_memory --format=csv",),
+                needs="nothing",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode, GpuProcess
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 
 DEAD = ("", "Z", "X")
 INIT = 1
@@ -17,6 +17,19 @@ class LeftoverProcess(Check):
     title = "A leftover process holds a GPU"
     needs = (DriverGpu, GpuNode)
     also_reads = SEEN
+    told = Told(
+        because="processes of an earlier run still hold the GPU or the port",
+        fixes=(
+            Fix(
+                title="find and end them",
+                commands=(
+                    "fuser -v /dev/nvidia* 2>&1; ps -eo pid,ppid,stat,etime,args | awk '$2==1 && /python/'",
+                    "kill PID   # then kill -KILL PID; a process in state D goes only with a reboot",
+                ),
+                needs="the owner of the processes",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

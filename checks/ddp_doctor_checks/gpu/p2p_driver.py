@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import Check, Facts, Finding, Stage
+from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks import communicator
 
 
@@ -15,6 +15,21 @@ class P2pDriver(Check):
     needs = (CommunicatorStop,)
     also_reads = communicator.READS
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE})
+    told = Told(
+        because="the driver or the card says that peer-to-peer works, and the copies do not arrive",
+        fixes=(
+            Fix(
+                title="prove it: the job must pass without peer-to-peer (a test that other causes pass too)",
+                commands=("export NCCL_P2P_DISABLE=1",),
+                needs="job restart",
+            ),
+            Fix(
+                title="then update the driver, and take the setting out again",
+                commands=("nvidia-smi --query-gpu=name,driver_version --format=csv",),
+                needs="root, reboot",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return communicator.not_tried(self.id, facts)

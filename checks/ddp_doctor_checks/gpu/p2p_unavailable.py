@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.host import ShmSpace, size
 from ddp_doctor.facts.p2p import P2pPair, PairRoute
-from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Facts, Finding, Fix, Severity, Told
 
 FIRST_THAT_ONLY_SILENCES = (2, 19, 1)
 WAYS = {"shm": "through shared memory of the host", "net": "over the network", "p2p": "by P2P all the same"}
@@ -19,6 +19,19 @@ class P2pUnavailable(Check):
     title = "GPUs without P2P to each other"
     needs = (P2pPair,)
     also_reads = (PairRoute, ShmSpace)
+    told = Told(
+        because="this is no reason to hang. With NCCL 2.19.1 and newer NCCL_IGNORE_DISABLED_P2P=1 only silences the line; "
+        "2.12 to 2.18 (which print 'Could not enable P2P' beside it) really stop using P2P for the pair; on an "
+        "NVLink pair it would hide an error and fall back to host memory, so leave it unset there",
+        fixes=(
+            Fix(
+                title="nothing to mend; shared memory is used now, so see that it is large enough",
+                commands=("df -h /dev/shm",),
+                needs="nothing",
+            ),
+        ),
+        severity=Severity.NOTE,
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         absent = next((absent for absent in facts.lacking(P2pPair) if absent.status == "absent"), None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.host import ShmSpace, size
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import number
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 MIB = 1 << 20
@@ -26,6 +26,25 @@ class ShmSmall(Check):
     needs = (ShmSpace,)
     also_reads = (Launcher, Variable, *communicator.READS)
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE, Stage.TRAINING})
+    told = Told(
+        because="without peer-to-peer NCCL passes data through files in /dev/shm, about 10 MB per connection; docker "
+        "gives 64 MB",
+        fixes=(
+            Fix(
+                title="give the container more",
+                commands=("docker run --shm-size=16g IMAGE   # or --ipc=host",),
+                needs="container restart",
+            ),
+            Fix(
+                title="see what is there, and remove segments that no process uses",
+                commands=(
+                    "df -h /dev/shm; ls -l /dev/shm",
+                    'for f in /dev/shm/nccl-*; do fuser -s "$f" || rm -f "$f"; done',
+                ),
+                needs="the owner of the files",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 
 REFUSED = "operation not supported"
 
@@ -16,6 +16,21 @@ class VirtualisedGpu(Check):
     title = "Virtual GPUs: vGPU and WSL2"
     needs = (DriverGpu, GpuNode)
     also_reads = READS
+    told = Told(
+        because="virtual machines, vGPUs and WSL do not offer the mappings between GPUs that NCCL uses on bare metal",
+        fixes=(
+            Fix(
+                title="see whether this is one",
+                commands=("systemd-detect-virt; grep -i microsoft /proc/version",),
+                needs="nothing",
+            ),
+            Fix(
+                title="let NCCL go without the mappings",
+                commands=("export NCCL_P2P_DISABLE=1   # and if it still hangs NCCL_SHM_DISABLE=1",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return without_gpu(facts)

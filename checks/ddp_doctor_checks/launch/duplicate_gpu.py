@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.gpu_views import SEEN, without_gpu
-from ddp_doctor.model import Check, Facts, Finding, Fix
+from ddp_doctor.model import Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 
 
@@ -15,6 +15,17 @@ class DuplicateGpu(Check):
     title = "Two ranks on one GPU"
     needs = (CudaView,)
     also_reads = (*SEEN, *communicator.READS)
+    told = Told(
+        because="NCCL needs a GPU of its own for each rank; two ranks chose the same one, mostly because set_device is "
+        "missing or every rank has the same mask",
+        fixes=(
+            Fix(
+                title="choose the GPU before anything else uses CUDA",
+                commands=('torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.script import GroupStart
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 NEEDS = "code change, job restart"
@@ -18,6 +18,19 @@ class DuplicateRank(Check):
     needs = ((GroupStart, CommunicatorStop),)
     also_reads = communicator.READS
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP})
+    told = Told(
+        because="two processes have the same RANK, so one rank is there twice and another never comes; NCCL and the store "
+        "wait without an error",
+        fixes=(
+            Fix(
+                title="see the ranks that live, end the stranger, and start once",
+                commands=(
+                    "for p in $(pgrep -f train.py); do tr '\\0' '\\n' < /proc/$p/environ | grep -E '^(RANK|WORLD_SIZE)='; done",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return "" if facts[GroupStart] else communicator.not_tried(self.id, facts)

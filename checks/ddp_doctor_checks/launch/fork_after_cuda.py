@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.script import ForkStart
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 NEEDS = "code change, job restart"
 
@@ -15,6 +15,24 @@ class ForkAfterCuda(Check):
     title = "Ranks forked after the parent used CUDA"
     needs = (ForkStart,)
     acts_at = frozenset({Stage.PYTHON, Stage.INITIALIZED, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE})
+    told = Told(
+        because="a CUDA context and an OpenMP thread pool do not survive fork: the child has the parent's state without "
+        "its threads and handles",
+        fixes=(
+            Fix(
+                title="start the ranks by spawn, or from a script with a launcher",
+                commands=("torchrun --standalone --nproc-per-node=2 train.py",),
+                needs="code change, job restart",
+            ),
+            Fix(
+                title="in a notebook, restart the kernel and touch CUDA only inside the launched function; see what touches it",
+                commands=(
+                    'python -c "import torch, MODULE; print(torch.cuda.is_initialized())"   # MODULE: your imports',
+                ),
+                needs="code change, kernel restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for fork in facts[ForkStart]:

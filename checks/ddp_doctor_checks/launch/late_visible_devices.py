@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.script import MaskAssignment
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 NEEDS = "code change, job restart"
 
@@ -15,6 +15,19 @@ class LateVisibleDevices(Check):
     title = "CUDA_VISIBLE_DEVICES set after CUDA was used"
     needs = (MaskAssignment,)
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.COMM_TOPOLOGY, Stage.FIRST_COLLECTIVE})
+    told = Told(
+        because="CUDA reads CUDA_VISIBLE_DEVICES once, when it starts; set later it is ignored and all ranks use the same "
+        "GPUs",
+        fixes=(
+            Fix(
+                title="set the mask outside the program, or leave it alone and choose by number",
+                commands=(
+                    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))   # and no assignment to CUDA_VISIBLE_DEVICES',
+                ),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for mask in facts[MaskAssignment]:

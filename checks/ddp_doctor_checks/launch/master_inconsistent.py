@@ -9,7 +9,7 @@ from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.facts.script import PortChoice
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks.launch.master_inconsistent_script import from_script
 
 
@@ -19,6 +19,20 @@ class MasterInconsistent(Check):
     needs = ((Meeting, PortChoice), (StoreAnswer, Meeting, PortChoice))
     also_reads = (Resolution, PeerInterface, Variable)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
+    told = Told(
+        because="ranks with different MASTER_ADDR or MASTER_PORT wait at different stores; localhost is another machine "
+        "on every node",
+        fixes=(
+            Fix(
+                title="choose address and port once and hand the same to every rank",
+                commands=(
+                    "export MASTER_PORT=29500",
+                    'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)   # under Slurm',
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for found in from_script(facts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import INIT, Check, Facts, Finding
+from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 
 
@@ -16,6 +16,20 @@ class MissingRanks(Check):
     also_reads = communicator.READS
     acts_at = INIT
     residual = True
+    told = Told(
+        because="the ranks that are there wait until every rank of the world size has come; look first whether the "
+        "missing ones crashed, never started, or cannot reach the store",
+        fixes=(
+            Fix(
+                title="see which ranks live, on every node, and start all of them with one launcher",
+                commands=(
+                    "pgrep -af train.py   # on every node",
+                    "torchrun --standalone --nproc-per-node=2 train.py   # as many as WORLD_SIZE says",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return communicator.not_tried(self.id, facts)

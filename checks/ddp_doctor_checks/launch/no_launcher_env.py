@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 LEAST = {"WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "GROUP_WORLD_SIZE": 1, "ROLE_WORLD_SIZE": 1,
          "RANK": 0, "LOCAL_RANK": -1, "NODE_RANK": 0, "GROUP_RANK": 0, "ROLE_RANK": 0, "PET_NODE_RANK": 0,
@@ -25,6 +25,24 @@ class NoLauncherEnv(Check):
     needs = (Variable,)
     also_reads = (Launcher,)
     acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
+    told = Told(
+        because="init_method env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which a launcher sets; without "
+        "one nobody does",
+        fixes=(
+            Fix(
+                title="start the script with a launcher",
+                commands=("torchrun --standalone --nproc-per-node=2 train.py",),
+                needs="job restart",
+            ),
+            Fix(
+                title="under srun or mpirun, hand their numbers over before init_process_group",
+                commands=(
+                    "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS   # in the script of srun",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):

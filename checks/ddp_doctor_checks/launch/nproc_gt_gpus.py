@@ -9,7 +9,7 @@ from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.facts.script import MaskAssignment
 from ddp_doctor.facts.software import TrialRank
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks.launch.nproc_gt_gpus_script import from_script
 
 
@@ -18,6 +18,22 @@ class NprocGtGpus(Check):
     title = "More ranks than GPUs on a node"
     needs = ((CudaView, MaskAssignment), (Launcher, TrialRank, MaskAssignment))
     also_reads = READS
+    told = Told(
+        because="each local rank takes the GPU of its own number; a number at or above the count of visible GPUs does not "
+        "exist",
+        fixes=(
+            Fix(
+                title="start as many ranks as GPUs are visible",
+                commands=("torchrun --standalone --nproc-per-node=gpu train.py",),
+                needs="job restart",
+            ),
+            Fix(
+                title="see what each rank can see",
+                commands=("echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L",),
+                needs="nothing",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return "" if facts[MaskAssignment] else without_gpu(facts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.software import TorchRuntime
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 INDEX = {"11": "cu118", "12": "cu126", "13": "cu130"}
 
@@ -18,6 +18,17 @@ class PlatformBuild(Check):
     needs = (TorchRuntime,)
     also_reads = (CudaView,)
     acts_at = INIT | {Stage.PYTHON}
+    told = Told(
+        because="torch for Windows and macOS has no NCCL, and some of its builds no libuv, which the store asks for since "
+        "2.4",
+        fixes=(
+            Fix(
+                title="use Gloo there, and the store without libuv",
+                commands=('dist.init_process_group("gloo")', "USE_LIBUV=0   # set for the job"),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         runtime = facts.first(TorchRuntime)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.launch import Ancestor, Variable
 from ddp_doctor.facts.names import Interface, Resolution, is_local
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 AGENT = "pt_elastic"
 JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
@@ -20,6 +20,21 @@ class PortInUse(Check):
     needs = (Port, Meeting, (PortOwner, Port))
     also_reads = (StoreAnswer, Variable, Ancestor, Resolution, Interface)
     acts_at = frozenset({Stage.STORE_CONNECT})
+    told = Told(
+        because="one process at a time can listen on a port; the store cannot start on one that is taken",
+        fixes=(
+            Fix(
+                title="see who holds it",
+                commands=("ss -ltnp 'sport = :29500'   # the port of the message",),
+                needs="nothing",
+            ),
+            Fix(
+                title="let the launcher choose a free one",
+                commands=("torchrun --standalone --nproc-per-node=2 train.py",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         rows = facts[Meeting]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Launcher, Setting, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 GRAVITY = {
@@ -38,6 +38,17 @@ class RankConfigMismatch(Check):
     needs = (Variable,)
     also_reads = (Launcher, Setting, *communicator.READS)
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
+    told = Told(
+        because="some NCCL settings must be alike on all ranks; a variable that only one shell exports does not reach the "
+        "others",
+        fixes=(
+            Fix(
+                title="compare the settings of the nodes and set them in one place",
+                commands=("env | grep -E '^(NCCL|GLOO)_' | sort | md5sum   # on every node",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

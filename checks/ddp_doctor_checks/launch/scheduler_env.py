@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddp_doctor.facts.launch import Ancestor, Launcher, Leftover, Variable
 from ddp_doctor.interpret.launcher import is_set, number, of_launcher
-from ddp_doctor.model import INIT, Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import INIT, Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
 
 
 class SchedulerEnv(Check):
@@ -21,6 +21,25 @@ class SchedulerEnv(Check):
         Leftover,
     )
     acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
+    told = Told(
+        because="the scheduler and the launcher both decide how many ranks run where: either every task starts all ranks, "
+        "or too few tasks run",
+        fixes=(
+            Fix(
+                title="one launcher per node",
+                commands=(
+                    "srun --ntasks-per-node=1 torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 \\",
+                    "    --rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 --rdzv-id=$SLURM_JOB_ID train.py",
+                ),
+                needs="job restart",
+            ),
+            Fix(
+                title="or one task per GPU and no second launcher",
+                commands=("srun --ntasks-per-node=4 python train.py",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.script import SpawnCall
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 
 class SpawnGuard(Check):
@@ -13,6 +13,17 @@ class SpawnGuard(Check):
     title = "Processes spawned without the main guard"
     needs = (SpawnCall,)
     acts_at = frozenset({Stage.NOT_STARTED, Stage.PYTHON})
+    told = Told(
+        because="a spawned process imports the main script again; what starts the ranks there at module level starts them "
+        "again",
+        fixes=(
+            Fix(
+                title="start the ranks under the main guard only",
+                commands=('if __name__ == "__main__":', "    main()"),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for call in facts[SpawnCall]:

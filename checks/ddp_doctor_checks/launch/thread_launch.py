@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.process import RankThread
 from ddp_doctor.facts.script import ThreadedStart
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks.launch.thread_launch_script import from_script
 
 
@@ -17,6 +17,17 @@ class ThreadLaunch(Check):
     needs = ((RankThread, ThreadedStart),)
     acts_at = INIT
     explains = ("DDP101",)
+    told = Told(
+        because="torch.distributed keeps one default group per process and launchers set signal handlers, which Python "
+        "allows on the main thread only; ranks or launchers in threads wait for each other or fail",
+        fixes=(
+            Fix(
+                title="call the launcher from the main thread, with one process per rank",
+                commands=('if __name__ == "__main__":', "    torch.multiprocessing.spawn(worker, nprocs=2)"),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for found in from_script(facts):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.interpret.launcher import is_set, number, tasks_per_node
-from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Facts, Finding, Fix, Severity, Told
 
 
 class UnevenNodes(Check):
@@ -15,6 +15,20 @@ class UnevenNodes(Check):
     id, name = "DDP109", "uneven-nodes"
     title = "Nodes start different numbers of ranks"
     needs = (Variable,)
+    told = Told(
+        because="the nodes count different numbers of ranks, so the smaller group never fills or a rank lies beyond it",
+        fixes=(
+            Fix(
+                title="start the same number of ranks on every node, with the same total",
+                commands=(
+                    "torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d \\",
+                    "    --rdzv-endpoint=$HEAD:29500 \\",
+                    "    --rdzv-id=$JOB train.py   # HEAD and JOB alike on all nodes",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
 SIZE_OF = {
@@ -23,6 +23,17 @@ class WorldSizeMismatch(Check):
     needs = (Variable,)
     also_reads = (Launcher, *communicator.READS)
     acts_at = INIT
+    told = Told(
+        because="the ranks were started with different world sizes, and each waits for a number of others that never "
+        "comes",
+        fixes=(
+            Fix(
+                title="start all ranks with one launcher and one total",
+                commands=("torchrun --standalone --nproc-per-node=2 train.py",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverGpu
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
 from ddp_doctor.facts.script import DeviceChoice, GroupStart
-from ddp_doctor.model import Check, Facts, Finding, Fix, Severity
+from ddp_doctor.model import Check, Facts, Finding, Fix, Severity, Told
 from ddp_doctor.readers.cuda_mask import read_mask
 from ddp_doctor_checks.launch.wrong_default_device_script import from_script
 
@@ -17,6 +17,21 @@ class WrongDefaultDevice(Check):
     title = "A device number that means another GPU"
     needs = ((CudaView, DeviceChoice), (DriverGpu, DeviceChoice, GroupStart))
     also_reads = SEEN
+    told = Told(
+        because="what names no GPU lands on GPU 0 or on a guess: a barrier, an object collective, a checkpoint; ranks "
+        "then meet on the wrong devices",
+        fixes=(
+            Fix(
+                title="choose the GPU first, and say it where a collective or a checkpoint would guess",
+                commands=(
+                    'device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))',
+                    "torch.cuda.set_device(device)",
+                    "torch.load(path, map_location=device)",
+                ),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         read = bool(facts[DeviceChoice] or facts[GroupStart])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import Check, Facts, Finding, Stage
+from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks import communicator
 
 
@@ -15,6 +15,32 @@ class FirewallNat(Check):
     needs = (CommunicatorStop,)
     also_reads = communicator.READS
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    told = Told(
+        because="ranks connect to each other on ports above 1024 in both directions, not only to MASTER_PORT; a firewall, "
+        "security group or NAT in between drops them",
+        fixes=(
+            Fix(
+                title="try such a connection between the nodes",
+                commands=(
+                    "python3 -m http.server 45000 --bind 0.0.0.0   # on node A",
+                    "timeout 5 bash -c '</dev/tcp/NODE_A/45000' && echo open   # on node B; then the other way round",
+                ),
+                needs="nothing",
+            ),
+            Fix(
+                title="allow all TCP between the nodes of the job",
+                commands=(
+                    "sudo ufw allow from NODE_NETWORK to any proto tcp   # or the security group: all traffic from itself",
+                ),
+                needs="root or network admin",
+            ),
+            Fix(
+                title="in containers use the host's network",
+                commands=("docker run --network=host --ipc=host IMAGE",),
+                needs="container restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return communicator.not_tried(self.id, facts)

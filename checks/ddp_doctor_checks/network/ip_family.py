@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 FAMILIES = ("AF_INET", "AF_INET6")
 
@@ -18,6 +18,16 @@ class IpFamily(Check):
     needs = (NcclInterface, Meeting)
     also_reads = (Interface, NcclSockets)
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    told = Told(
+        because="some ranks use IPv6 and others IPv4, or a link-local IPv6 address that is good on its own link only",
+        fixes=(
+            Fix(
+                title="use one family everywhere",
+                commands=("export NCCL_SOCKET_FAMILY=AF_INET", "export MASTER_ADDR=IPV4_ADDRESS_OF_NODE_0"),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for meeting in facts[Meeting]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 EXEMPT = ("no_grpc_proxy", "no_proxy")
@@ -17,6 +17,17 @@ class ProxyEnv(Check):
     title = "A proxy stands between the nodes of a gRPC or HTTP rendezvous"
     needs = (Variable,)
     acts_at = frozenset({Stage.STORE_CONNECT})
+    told = Told(
+        because="launchers that speak gRPC or HTTP (Ray, etcd) obey proxy variables, and the proxy does not know the "
+        "nodes; torch's store, Gloo and NCCL ignore them",
+        fixes=(
+            Fix(
+                title="leave the proxy out for the job",
+                commands=("unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy ALL_PROXY",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return (

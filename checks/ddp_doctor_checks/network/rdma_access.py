@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import INIT, Check, Facts, Finding
+from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 
 
@@ -15,6 +15,18 @@ class RdmaAccess(Check):
     needs = (CommunicatorStop,)
     also_reads = communicator.READS
     acts_at = INIT
+    told = Told(
+        because="RDMA needs its devices in the container and leave to lock memory; without them NCCL's network cannot "
+        "start",
+        fixes=(
+            Fix(title="see both inside the job", commands=("ulimit -l; ls -l /dev/infiniband",), needs="nothing"),
+            Fix(
+                title="give them to the container",
+                commands=("docker run --ulimit memlock=-1 --device=/dev/infiniband --cap-add=IPC_LOCK IMAGE",),
+                needs="container restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         return communicator.not_tried(self.id, facts)

@@ -14,7 +14,7 @@ from ddp_doctor.facts.names import (
     UnreachableInterface,
 )
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
@@ -26,6 +26,20 @@ class WrongInterface(Check):
     needs = (Interface, Meeting, (NcclInterface, GlooInterface, Interface))
     also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable, *communicator.READS)
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    told = Told(
+        because="NCCL and Gloo advertise the address of one interface; if the other nodes cannot reach that, they wait or "
+        "are refused",
+        fixes=(
+            Fix(
+                title="name the interface that leads to the other nodes, exactly and on every node",
+                commands=(
+                    "ip route get HEAD_IP   # prints `dev NAME`",
+                    "export NCCL_SOCKET_IFNAME==NAME GLOO_SOCKET_IFNAME=NAME",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

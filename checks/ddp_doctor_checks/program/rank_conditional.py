@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.script import ConditionalCollective
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 
 NEEDS = "code change, job restart"
 
@@ -16,6 +16,20 @@ class RankConditional(Check):
     needs = (ConditionalCollective,)
     acts_at = frozenset(
         {Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING}
+    )
+    told = Told(
+        because="every rank must call every collective; one inside a condition on the rank is called by some and waited "
+        "for by all",
+        fixes=(
+            Fix(
+                title="call it on all ranks, and use the bare model where only one rank evaluates",
+                commands=(
+                    "dist.barrier()   # outside of `if rank == 0:`",
+                    "model.module(batch)   # on one rank, instead of model(batch)",
+                ),
+                needs="code change, job restart",
+            ),
+        ),
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

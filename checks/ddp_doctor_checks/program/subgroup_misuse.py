@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.script import GroupCreation
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 
 NEEDS = "code change, job restart"
 
@@ -16,6 +16,20 @@ class SubgroupMisuse(Check):
     needs = (GroupCreation,)
     acts_at = frozenset(
         {Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING}
+    )
+    told = Told(
+        because="new_group is a collective of all ranks: members or not, each rank must make every group, in the same "
+        "order",
+        fixes=(
+            Fix(
+                title="make all groups on all ranks",
+                commands=(
+                    "groups = [dist.new_group(ranks) for ranks in ALL_LISTS_OF_RANKS]",
+                    "mine = next(g for g, ranks in zip(groups, ALL_LISTS_OF_RANKS) if dist.get_rank() in ranks)",
+                ),
+                needs="code change, job restart",
+            ),
+        ),
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 
 NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
@@ -22,6 +22,20 @@ class BadMasterAddr(Check):
     needs = (Meeting, (SelfReach, Port, Meeting))
     also_reads = (Variable, PeerInterface)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
+    told = Told(
+        because="the address of the master is empty, or something that a shell or script put there instead",
+        fixes=(
+            Fix(
+                title="print it where the ranks start, and pass the address of node 0",
+                commands=(
+                    'echo "[$MASTER_ADDR]"   # on every node',
+                    "torchrun --nnodes=2 --nproc-per-node=4 --master-addr=ADDRESS_OF_NODE_0 \\",
+                    "    --master-port=29500 train.py",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for variable in facts[Variable]:

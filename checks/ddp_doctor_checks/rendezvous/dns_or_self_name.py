@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution, ReverseLookup
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.facts.software import TrialRank
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 
 class DnsOrSelfName(Check):
@@ -17,6 +17,25 @@ class DnsOrSelfName(Check):
     needs = (Resolution, Meeting)
     also_reads = (GlooInterface, PeerInterface, ReverseLookup, TrialRank)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
+    told = Told(
+        because="a name in the launch line does not resolve here, or node 0 does not recognise it as its own and so hosts "
+        "no store",
+        fixes=(
+            Fix(
+                title="see what every node makes of the name",
+                commands=("getent ahosts HOST   # the name of the message",),
+                needs="nothing",
+            ),
+            Fix(
+                title="use an address, and tell the head node that it is the head",
+                commands=(
+                    "torchrun --rdzv-backend=c10d --rdzv-endpoint=$HEAD_IP:29500 --rdzv-conf=is_host=1 \\",
+                    "    --nnodes=2 --nproc-per-node=4 train.py   # is_host=0 on the others",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for lookup in facts[ReverseLookup]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 ON_THIS_MACHINE = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)?(:\d*)?")
 
@@ -19,6 +19,19 @@ class ElasticState(Check):
     title = "torchrun's settings contradict each other"
     needs = (Variable,)
     acts_at = frozenset({Stage.NOT_STARTED})
+    told = Told(
+        because="agents with another rendezvous id, or with one that an earlier job closed, never form a group",
+        fixes=(
+            Fix(
+                title="give all nodes of one job the same id, another for each job, and restart all agents",
+                commands=(
+                    "torchrun --rdzv-id=$JOB --rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 --nnodes=2 \\",
+                    "    --nproc-per-node=4 train.py",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 
 WAITS = "the store's handshake has no time-out: a rank waits here for ever, with no message, whatever `timeout=` says"
 RETRIES = "each rank tries again until its time-out, and then fails with a text that does not name the other program"
@@ -18,6 +18,22 @@ class ForeignListener(Check):
     also_reads = (PortOwner, Port)
     acts_at = frozenset({Stage.STORE_CONNECT})
     explains = ("DDP112",)
+    told = Told(
+        because="something else listens on MASTER_PORT: ranks shake hands with it, and a silent one keeps them waiting "
+        "for ever",
+        fixes=(
+            Fix(
+                title="see who it is, on the node of rank 0",
+                commands=("ss -ltnp 'sport = :29500'   # the job's MASTER_PORT",),
+                needs="nothing",
+            ),
+            Fix(
+                title="use another port",
+                commands=("export MASTER_PORT=29511   # alike on all nodes",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for meeting in facts[Meeting]:

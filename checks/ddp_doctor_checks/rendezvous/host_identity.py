@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 
 class HostIdentity(Check):
@@ -14,6 +14,17 @@ class HostIdentity(Check):
     title = "Different machines look like one host to NCCL"
     needs = (Meeting, (Variable, Meeting))
     acts_at = frozenset({Stage.COMM_TOPOLOGY, Stage.TRANSPORT})
+    told = Told(
+        because="NCCL takes ranks with the same host identity for neighbours and tries shared memory and CUDA IPC between "
+        "machines",
+        fixes=(
+            Fix(
+                title="give every machine a name of its own, and do not set NCCL_HOSTID alike on two",
+                commands=("unset NCCL_HOSTID; hostname   # must differ on every node",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         several = any((meeting.nodes or 1) > 1 for meeting in facts[Meeting])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 
 class LoopbackName(Check):
@@ -16,6 +16,24 @@ class LoopbackName(Check):
     needs = (GlooInterface, Meeting)
     also_reads = (Resolution, PeerInterface)
     acts_at = frozenset({Stage.GLOO_MESH})
+    told = Told(
+        because="Gloo advertises the address that the node's own name resolves to; where that is loopback, other nodes "
+        "connect to themselves",
+        fixes=(
+            Fix(
+                title="name the interface on every node, also for remote workers",
+                commands=("export GLOO_SOCKET_IFNAME=eth0   # the interface of `ip route get HEAD`",),
+                needs="job restart",
+            ),
+            Fix(
+                title="or give the name its address",
+                commands=(
+                    'getent hosts "$(hostname)"; sudo sed -i "/^127.0.1.1/d" /etc/hosts   # then add: ADDRESS NAME',
+                ),
+                needs="root",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         nodes = [meeting.nodes for meeting in facts[Meeting]]

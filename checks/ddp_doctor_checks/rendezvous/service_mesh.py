@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.rendezvous import Meeting, SideCar, StoreAnswer
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 BROKEN = ("silent", "closes", "http", "other")
 
@@ -17,6 +17,20 @@ class ServiceMesh(Check):
     also_reads = (StoreAnswer,)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     explains = ("DDP209",)
+    told = Told(
+        because="a side-car proxy takes the ranks' connections and speaks TLS or HTTP on them; the store, Gloo and NCCL "
+        "do not",
+        fixes=(
+            Fix(
+                title="leave the job's pods out of the mesh",
+                commands=(
+                    "kubectl label namespace NAMESPACE istio-injection=disabled --overwrite",
+                    'metadata: {labels: {sidecar.istio.io/inject: "false"}}   # or in the pod template',
+                ),
+                needs="cluster access, job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         seen = facts[SideCar] or facts.lacking(SideCar)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.rendezvous import Backlog, Meeting
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 MANY = 64
 
@@ -15,6 +15,22 @@ class StoreScale(Check):
     title = "More ranks than the store's listener can queue"
     needs = (Backlog, Meeting)
     acts_at = frozenset({Stage.STORE_CONNECT})
+    told = Told(
+        because="all ranks connect to one store at once; queues of connections and ports have limits, and what does not "
+        "fit is reset",
+        fixes=(
+            Fix(
+                title="raise the queue on the node of rank 0",
+                commands=("sudo sysctl -w net.core.somaxconn=65535 net.ipv4.tcp_max_syn_backlog=65535",),
+                needs="root",
+            ),
+            Fix(
+                title="allow more time and use the store that scales",
+                commands=("dist.init_process_group(timeout=datetime.timedelta(minutes=60))   # torch >= 2.4: libuv",),
+                needs="code change, job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for meeting in facts[Meeting]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.host import Limit, Memory, size
-from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity
+from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity, Told
 
 FILES_TORCH_NEEDS = 48
 """With 32 two ranks under torchrun abort, with 48 they initialise Gloo (torch 2.13, CPU)."""
@@ -24,6 +24,25 @@ class HostLimits(Check):
     title = "A limit of the shell or container is too low"
     needs = (Limit, Memory)
     acts_at = ANY_STAGE
+    told = Told(
+        because="the node ran out of memory, processes or files; the rank that was refused or killed is the victim, and "
+        "what the others print is an echo",
+        fixes=(
+            Fix(
+                title="see which limit it was",
+                commands=(
+                    "sudo dmesg -T | grep -iE 'killed process|oom'; cat /sys/fs/cgroup/memory.events",
+                    "ulimit -n; ulimit -u",
+                ),
+                needs="nothing",
+            ),
+            Fix(
+                title="raise it in the shell that starts the job, or load less per rank",
+                commands=("ulimit -n 1048576; ulimit -u unlimited",),
+                needs="hard limits that allow it",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for limit in facts[Limit]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from ddp_doctor.facts.host import ExtensionCache
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 
 SURELY_NO_BUILD_MINUTES = 5
 SHARED_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "fuse", "cifs", "9p", "wekafs", "smb3")
@@ -19,6 +19,17 @@ class JitLock(Check):
     title = "A stale lock stops the build of a C++ extension"
     needs = (ExtensionCache,)
     acts_at = frozenset({Stage.PYTHON, Stage.INITIALIZED, Stage.TRAINING})
+    told = Told(
+        because="an extension is built under a lock file; a build that was killed leaves it, and every later rank waits "
+        "for it without an end",
+        fixes=(
+            Fix(
+                title="remove the lock, while nothing builds",
+                commands=("pkill -0 ninja || rm -f ~/.cache/torch_extensions/*/*/lock",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for cache in facts[ExtensionCache]:

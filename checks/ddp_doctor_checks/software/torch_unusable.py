@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 
 INDEX = "https://download.pytorch.org/whl"
 
@@ -18,6 +18,23 @@ class TorchUnusable(Check):
     needs = (TorchRuntime,)
     also_reads = (TorchInstall,)
     acts_at = frozenset({Stage.NOT_STARTED, Stage.PYTHON})
+    told = Told(
+        because="torch or a library that it needs is missing or is not the one it was built with",
+        fixes=(
+            Fix(
+                title="see the error by itself, without other libraries in the way",
+                commands=(
+                    "env -u LD_LIBRARY_PATH -u LD_PRELOAD python -c 'import torch; print(torch.__version__, torch.__file__)'",
+                ),
+                needs="nothing",
+            ),
+            Fix(
+                title="install torch with its own libraries",
+                commands=("pip install --force-reinstall torch",),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         install, runtime = facts.first(TorchInstall), facts.first(TorchRuntime)

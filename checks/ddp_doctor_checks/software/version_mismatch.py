@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.software.nccl_version import wrong_nccl
 
@@ -18,6 +18,28 @@ class VersionMismatch(Check):
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
     also_reads = (*READS, DriverClash, *communicator.READS)
     explains = ("DDP507",)
+    told = Told(
+        because="parts that were built or released for each other are not the ones that are loaded: driver, CUDA, NCCL "
+        "and torch, here or between nodes",
+        fixes=(
+            Fix(
+                title="see what is loaded on every node",
+                commands=(
+                    'python -c "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.nccl.version())"',
+                    'pip list | grep -iE "nccl|torch|cupy"; nvidia-smi | head -n4',
+                ),
+                needs="nothing",
+            ),
+            Fix(
+                title="install one set everywhere, and keep a system NCCL out of the way",
+                commands=(
+                    "env -u LD_LIBRARY_PATH -u LD_PRELOAD python train.py",
+                    "pip install --force-reinstall torch",
+                ),
+                needs="job restart",
+            ),
+        ),
+    )
 
     def not_applicable(self, facts: Facts) -> str:
         if communicator.shows(self.id, facts):

@@ -1,0 +1,167 @@
+"""One log to facts: events, tracebacks, how far NCCL came, how ranks ended.
+
+Most lines of a large log are NCCL's INFO lines that differ from earlier ones of their process in numbers only; those are
+passed over. All others are searched for literals, and only lines that hold one are taken apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ddp_doctor.facts.log import RankEnd
+from ddp_doctor.model import Fact, Subject
+from ddp_doctor.readers.events import EventReader, Recogniser
+from ddp_doctor.readers.job_log import TRIGGERS, TracebackReader
+from ddp_doctor.readers.line import LONGEST, Line, harmless_text, read_line
+from ddp_doctor.readers.nccl import NcclReader
+from ddp_doctor.signatures import Signature
+
+BLOCK = 1 << 20
+
+_INFO = b" NCCL INFO "  # holds none of the characters that are taken out
+_NUMBERS = b"0123456789abcdefx"
+"""Taken out of an INFO message to see whether its like was there before: numbers and addresses, decimal or hex."""
+_MOST_KINDS = 100_000
+_TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
+"""Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
+_PROCESS = re.compile(rb"[\w.-]+:\d+:(?=\d+ \[-?\d+\] NCCL )")
+_END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
+_END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+
+
+class LogReader:
+    """Reads logs by the signatures of all packs."""
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        more = ("exitcode", "(local_rank:", " nccl ", "nccl version", *TRIGGERS)
+        self._recogniser = Recogniser(signatures, also=more)
+
+    def read(self, data: bytes, source: str, base: int = 0) -> list[Fact]:
+        """The facts of one log. `base` is the number of lines read before it, which orders events of several logs."""
+        return self.read_blocks([data], source, base)
+
+    def read_blocks(self, blocks: Iterable[bytes], source: str, base: int = 0) -> list[Fact]:
+        """The facts of a log that comes in blocks of any size."""
+        reading = _Reading(self._recogniser, source, base)
+        seen: set[bytes] = set()
+        number = 0
+        for lines in lines_of(blocks):
+            for place in self._worth_reading(lines, seen, reading):
+                reading.line(lines[place], number + place + 1)
+            number += len(lines)
+        return reading.facts()
+
+    def _worth_reading(self, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
+        """The places of lines that may tell something new, in order."""
+        find = self._recogniser.anchors.search
+        joined = b"\n".join(lines)
+        kinds = joined.translate(None, _NUMBERS).split(b"\n")
+        anew = set(_places(_TELLS_ANEW, joined))
+        several = _several(joined, reading)
+        if not anew and not several and not reading.tracebacks.listening and seen.issuperset(kinds):
+            return
+        for place, kind in enumerate(kinds):
+            if not several and kind in seen and place not in anew:
+                continue
+            if _INFO in kind:
+                if several:
+                    kind = lines[place].partition(_INFO)[0] + kind
+                    if kind in seen and place not in anew:
+                        continue
+                if len(seen) > _MOST_KINDS or lines[place].endswith(b"START"):
+                    seen.clear()
+                seen.add(kind)
+                yield place
+            elif reading.tracebacks.listening or find(lines[place].lower()):
+                yield place
+
+
+def _several(joined: bytes, reading: _Reading) -> bool:
+    """Whether lines of more than one process of NCCL's stand in a block: then each keeps its own kinds."""
+    messages = joined.count(_INFO)
+    if not messages or reading.processes > 1:
+        return bool(messages)
+    first = _PROCESS.search(joined)
+    return first is None or joined.count(first[0]) < messages or reading.other_than(first[0])
+
+
+def _places(words: Iterable[bytes], joined: bytes) -> Iterator[int]:
+    """The numbers of the lines in which one of the words stands. Looking for each alone is faster than for all at once."""
+    for word in words:
+        place = last = 0
+        while (found := joined.find(word, last)) >= 0:
+            place += joined.count(b"\n", last, found)
+            last = found + 1
+            yield place
+
+
+class _Reading:
+    def __init__(self, recogniser: Recogniser, source: str, base: int) -> None:
+        self.tracebacks = TracebackReader(source)
+        self._source = source
+        self._events = EventReader(recogniser, source, base=base)
+        self._nccl = NcclReader(source)
+        self._ends: list[Fact] = []
+        self._base = base
+        self._rank: tuple[int, int] | None = None
+
+    def other_than(self, process: bytes) -> bool:
+        """Whether NCCL's lines so far came from another process, `host:pid:`."""
+        return bool(self._nccl.count) and not self._nccl.knows(process)
+
+    @property
+    def processes(self) -> int:
+        """How many processes have written NCCL's lines so far."""
+        return self._nccl.count
+
+    def line(self, raw: bytes, number: int) -> None:
+        line = read_line(raw)
+        if line.nccl:
+            self._nccl.feed(line, number)
+        else:
+            self.tracebacks.feed(harmless_text(raw[:LONGEST].decode("utf-8", "replace")), number)
+            self._end(line, number)
+        self._events.feed(raw, number, line)
+
+    def _end(self, line: Line, number: int) -> None:
+        if match := _END_RANK.search(line.text):
+            self._rank = (int(match["rank"]), int(match["local"]))
+        elif match := _END.search(line.text):
+            rank, local = self._rank or (line.rank, None)
+            pid = int(match["pid"]) if match["pid"] else line.pid
+            self._ends.append(
+                RankEnd(
+                    subject=Subject(host=line.host, pid=pid, rank=rank),
+                    source=f"{self._source}:{number}",
+                    code=int(match["code"]),
+                    local_rank=int(match["local"]) if match["local"] else local,
+                    at=line.at,
+                    order=self._base + number,
+                )
+            )
+            self._rank = None
+
+    def facts(self) -> list[Fact]:
+        return [*self._events.events(), *self.tracebacks.facts, *self._nccl.facts(), *self._ends]
+
+
+def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines of blocks of bytes, a list per block; of a line longer than LONGEST its beginning."""
+    rest = b""
+    cut = False
+    for block in blocks:
+        lines = block.split(b"\n")
+        if cut:
+            lines[0] = b""  # more of a line that is long enough
+        if len(lines) == 1:
+            rest += lines[0]
+        else:
+            lines[0] = rest + lines[0]
+            rest = lines.pop()
+            cut = False
+            yield lines
+        if len(rest) > LONGEST:
+            rest, cut = rest[:LONGEST], True
+    if rest:
+        yield [rest]

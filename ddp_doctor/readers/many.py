@@ -1,0 +1,174 @@
+"""Many files to facts, by content, in as many processes as there is work for."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ddp_doctor.model import Fact
+from ddp_doctor.readers.faulthandler_dump import looks_like_faulthandler, read_faulthandler
+from ddp_doctor.readers.flight_recorder import looks_like_recording, read_recording
+from ddp_doctor.readers.log import LogReader
+from ddp_doctor.readers.pyspy_dump import looks_like_dump, read_dump
+from ddp_doctor.readers.sources import Problem, Stream, files_of, stream_of, streams
+from ddp_doctor.readers.torchrun import looks_like_error_file, read_error_file
+
+ENOUGH_FOR_TWO = 32 << 20
+"""Bytes from which a second process is worth its start."""
+MOST_DUMP = 64 << 20
+HEAD = 64 << 10
+
+
+class Read(msgspec.Struct, kw_only=True):
+    """What was read: facts, what could not be read, and how many files held anything."""
+
+    facts: list[Fact] = []
+    problems: list[Problem] = []
+    files: int = 0
+
+
+def read_paths(
+    paths: Sequence[str],
+    reader: LogReader,
+    *,
+    stdin: BinaryIO | None = None,
+    seconds: float = 60.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Read:
+    """Read everything these paths name. What is not done after some seconds is left out and said."""
+    read = Read()
+    files: list[Path] = []
+    for item in files_of([path for path in paths if path != "-"]):
+        if isinstance(item, Problem):
+            read.problems.append(item)
+        else:
+            files.append(item)
+    if "-" in paths and stdin is not None:
+        _add(read, _read_streams(stream_of(stdin, "stdin", read.problems), reader, 0))
+    total = sum(file.stat().st_size for file in files)
+    workers = 1 if total < ENOUGH_FOR_TWO else min(len(files), len(os.sched_getaffinity(0)), 8)
+    jobs = [(number + 1, str(file)) for number, file in enumerate(files)]
+    _add(read, _in_processes(jobs, reader, workers, seconds, progress))
+    return read
+
+
+def _in_processes(
+    jobs: list[tuple[int, str]],
+    reader: LogReader,
+    workers: int,
+    seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> Read:
+    """The files read by children that end at the deadline: a file system may never answer."""
+    read = Read()
+    if not jobs:
+        return read
+    deadline = time.monotonic() + seconds
+    context = multiprocessing.get_context("fork")
+    results: list[tuple[int, Read]] = []
+    with context.Pool(max(1, workers), initializer=_start, initargs=(reader,)) as pool:
+        pending = pool.imap_unordered(_read_file, jobs)
+        for done in range(len(jobs)):
+            try:
+                results.append(pending.next(timeout=max(0.01, deadline - time.monotonic())))
+            except multiprocessing.TimeoutError:
+                missing = sorted({name for _, name in jobs} - {jobs[number - 1][1] for number, _ in results})
+                read.problems.append(
+                    Problem(source=missing[0], reason=f"no answer in {seconds:g} s; {len(missing)} files were left out")
+                )
+                break
+            if progress is not None:
+                progress(done + 1, len(jobs))
+        pool.terminate()
+    for _, part in sorted(results, key=lambda result: result[0]):
+        _add(read, part)
+    return read
+
+
+_reader: LogReader | None = None
+
+
+def _start(reader: LogReader) -> None:
+    global _reader
+    _reader = reader
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _read_file(job: tuple[int, str]) -> tuple[int, Read]:
+    number, name = job
+    assert _reader is not None
+    problems: list[Problem] = []
+    read = _read_streams(streams(Path(name), problems), _reader, number << 32)
+    read.problems += problems
+    return number, read
+
+
+def _add(read: Read, part: Read) -> None:
+    read.facts += part.facts
+    read.problems += part.problems
+    read.files += part.files
+
+
+def _read_streams(parts: Iterator[Stream], reader: LogReader, base: int) -> Read:
+    read = Read(facts=[], problems=[])
+    for place, part in enumerate(parts):
+        _read_stream(part, reader, base + (place << 20), read)
+    return read
+
+
+def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> None:
+    head = b""
+    for block in part.blocks:
+        head += block
+        if len(head) >= HEAD:
+            break
+    if not head.strip():
+        return
+    read.files += 1
+    text = head.decode("utf-8", "replace")
+    try:
+        if looks_like_recording(head):
+            read.facts += read_recording(_whole(head, part.blocks), part.name)
+            return
+        if looks_like_error_file(text):
+            read.facts += read_error_file(_whole(head, part.blocks).decode("utf-8", "replace"), part.name, reader, base)
+            return
+        if looks_like_dump(text):
+            read.facts += read_dump(_whole(head, part.blocks).decode("utf-8", "replace"), part.name)
+            return
+        if looks_like_faulthandler(text):
+            read.facts += read_faulthandler(_whole(head, part.blocks).decode("utf-8", "replace"), part.name)
+            return
+    except (ValueError, RecursionError) as error:
+        read.problems.append(Problem(source=part.name, reason=f"{error}; read as a log"))
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        whole = _whole(head, part.blocks).decode("utf-16", "replace").encode()
+        read.facts += reader.read_blocks([whole], part.name, base)
+    elif head.count(b"\0", 0, 4096) > len(head[:4096]) // 4 or not head.strip(b"\0\r\n "):
+        read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
+        read.files -= 1
+    else:
+        read.facts += reader.read_blocks(_chain(head, part.blocks), part.name, base)
+
+
+def _chain(head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    yield head
+    yield from blocks
+
+
+def _whole(head: bytes, blocks: Iterator[bytes]) -> bytes:
+    pieces, size = [head], len(head)
+    for block in blocks:
+        pieces.append(block)
+        size += len(block)
+        if size > MOST_DUMP:
+            raise ValueError(f"larger than {MOST_DUMP >> 20} MiB")
+    return b"".join(pieces)
