@@ -72,7 +72,7 @@ def test_node_yields_its_ids(name: str, tmp_path: Path) -> None:
     node = read_node(name)
     setup = set_up(node, tmp_path)
     hangs = any(rule.hang for rule in node.rules)
-    found = findings(examine(node, setup, 1.0 if hangs else 20.0).facts)
+    found = findings(examine(node, setup, HANG_SECONDS if hangs else 20.0).facts)
     claims = sorted({finding.id for finding in found if finding.severity is not Severity.NOTE})
     notes = sorted({finding.id for finding in found if finding.severity is Severity.NOTE})
     assert (claims, notes) == (sorted(node.expect), sorted(node.notes)), [finding.summary for finding in found]

@@ -1,4 +1,4 @@
-# expect: DDP103 error line 14
+# expect: DDP103 error line 15
 from multiprocessing.dummy import Pool
 
 import torch
