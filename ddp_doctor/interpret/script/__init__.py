@@ -181,19 +181,19 @@ def _run_entries(walker: Walker, reached: frozenset[ast.AST]) -> None:
     module = walker.sources.main
     main = walker.process
 
-    def as_entry(node: ast.AST, body: Callable[[], object]) -> None:
-        entry = Process(("entry", id(node)), "unknown", main.rank, main.local, main.node, main.world)
+    def as_entry(name: str, node: ast.AST, body: Callable[[], object]) -> None:
+        entry = Process(("entry", name, id(node)), "unknown", main.rank, main.local, main.node, main.world)
         entry.initialized = entry.named = True
         walker.as_process(entry, body)
 
-    def run(function: Function) -> None:
+    def run(name: str, function: Function) -> None:
         if function.node in reached or not walker.sources.interesting(function.node, module):
             return
-        as_entry(function.node, lambda: walker.run_entry(function, []))
+        as_entry(name, function.node, lambda: walker.run_entry(function, []))
 
-    for value in list(walker.main_scope.names.values()):
+    for name, value in list(walker.main_scope.names.items()):
         if isinstance(value, Function) and value.module is module:
-            run(value)
+            run(name, value)
         elif isinstance(value, UserClass) and value.module is module:
             _run_methods(walker, value, run, as_entry)
 
@@ -201,8 +201,8 @@ def _run_entries(walker: Walker, reached: frozenset[ast.AST]) -> None:
 def _run_methods(
     walker: Walker,
     kind: UserClass,
-    run: Callable[[Function], None],
-    as_entry: Callable[[ast.AST, Callable[[], object]], None],
+    run: Callable[[str, Function], None],
+    as_entry: Callable[[str, ast.AST, Callable[[], object]], None],
 ) -> None:
     holder: list[Val] = []
 
@@ -212,10 +212,10 @@ def _run_methods(
         except Stop:
             return
 
-    as_entry(kind.node, construct)
+    as_entry(kind.node.name, kind.node, construct)
     instance = holder[0] if holder and isinstance(holder[0], Instance) else Instance(kind)
     for name, member in list(kind.scope.names.items()):
         if isinstance(member, Function) and name != "__init__":
-            run(member.bind(instance, kind))
+            run(f"{kind.node.name}.{name}", member.bind(instance, kind))
         elif isinstance(member, UserClass):
             _run_methods(walker, member, run, as_entry)

@@ -236,7 +236,8 @@ def new_group(walker: Walker, args: list[Val], kwargs: dict[str, Val], node: ast
         numbers = [number_of(item) for item in ranks.items]
         if all(number is not None for number in numbers):
             made.attrs[" members"] = Known(tuple(sorted(number for number in numbers if number is not None)))
-            members = str(numbers)
+            # a group of the rank alone works: nobody looks for anybody else's keys
+            members = "one rank" if len(numbers) == 1 else str(numbers)
     local = kwargs.get("use_local_synchronization")
     if local is None or truth_of(local) is False:
         walker.event("new_group", node, members=members)
@@ -318,7 +319,11 @@ def external_call(walker: Walker, path: str, args: list[Val], kwargs: dict[str, 
         return started
     if path in words.COLLECTIVE_PATHS:
         alone = kwargs.get("no_dist")
-        if alone is None or truth_of(alone) is False:
+        group = group_of(walker, kwargs.get("process_group"))
+        sharded = not path.startswith(words.STATE_OF_A_MODEL) or (
+            bool(args) and isinstance(args[0], Made) and args[0].path in words.FSDP_PATHS
+        )
+        if sharded and (alone is None or truth_of(alone) is False) and group == (DEFAULT, None):
             walker.event(path.rsplit(".", 1)[-1], node, touched=args)
         return Made(path, args, kwargs, node, walker.module)
     op = words.collective(path)

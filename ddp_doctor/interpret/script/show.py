@@ -431,6 +431,8 @@ def divergences(walkers: list[Walker]) -> Iterator[ConditionalCollective | Group
             continue  # roles that call each other: which of them forms a group shows only at run time
         opaque = any(process.opaque or process.named for process in processes)
         for divergence in compare(processes):
+            if divergence.decision is None and not divergence.members:
+                continue  # without the branch where the ranks part there is nothing to show
             yield _divergence(divergence, opaque)
 
 

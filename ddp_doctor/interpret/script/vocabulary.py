@@ -79,6 +79,8 @@ COLLECTIVE_PATHS = frozenset(
         "accelerate.utils.broadcast_object_list",
     }
 )  # fmt: skip
+STATE_OF_A_MODEL = f"{DIST}.checkpoint.state_dict."
+"""These communicate only where the model is sharded."""
 DDP_PATHS = _names(
     """
     torch.nn.parallel.DistributedDataParallel torch.nn.parallel.distributed.DistributedDataParallel
@@ -90,8 +92,7 @@ FSDP_PATHS = frozenset(
 
 ACCELERATOR_METHODS = _names(
     """
-    wait_for_everyone gather gather_for_metrics reduce pad_across_processes prepare save_state load_state
-    get_state_dict
+    wait_for_everyone gather gather_for_metrics reduce pad_across_processes prepare
     """
 )
 FABRIC_METHODS = _names(

@@ -480,7 +480,10 @@ class Walker:
         truth = truth_of(test)
         if truth is None:
             return self.fork(
-                node, lambda: self.block(node.body), lambda: self.block(node.orelse), alike=VARIES not in test.tags
+                node,
+                lambda: self._side(node, True, test.tags),
+                lambda: self._side(node, False, test.tags),
+                alike=VARIES not in test.tags,
             )
         guard = self.in_main and _is_guard(node.test)
         if not guard:
@@ -492,6 +495,10 @@ class Walker:
             finally:
                 self.guarded = outer
         return self.block(node.body if truth else node.orelse)
+
+    def _side(self, node: ast.If, taken: bool, tags: frozenset[str]) -> str | None:
+        self.decide(node, taken, tags)
+        return self.block(node.body if taken else node.orelse)
 
     def fork(
         self,
@@ -515,14 +522,13 @@ class Walker:
         for items, side in ((choice.then, first), (choice.other, second)):
             scope.names = dict(before)
             self.items = items
-            decisions = len(self.process.decisions)
             try:
                 left = side()
             except Stop:
                 del self.frames[frames:]
                 left = "stop"
             if left in (BREAK, RETURN, CONTINUE) and self.frame.loops:
-                items.append(Leave(self.spot(node), decisions, left))
+                items.append(Leave(self.spot(node), len(self.process.decisions), left))
             ends.append((left, scope.names))
         self.unsure -= 1
         self.items = outer
@@ -595,10 +601,9 @@ class Walker:
         frame.loops += 1
         try:
             begin()
-            decisions = len(self.process.decisions)
             left = self.block(node.body)
             if left in (BREAK, RETURN):
-                loop.body.append(Leave(self.spot(node), decisions, left))
+                loop.body.append(Leave(self.spot(node), len(self.process.decisions), left))
         finally:
             frame.loops -= 1
             self.items = outer

@@ -130,10 +130,11 @@ def test_a_while_loop_left_by_one_rank_is_seen() -> None:
 
 
 def test_members_that_depend_on_the_rank_are_compared() -> None:
-    facts = lint_text(f"{START}g = dist.new_group([rank])\n")
+    facts = lint_text(f"{START}g = dist.new_group([rank, 5])\n")
     (made,) = facts[GroupCreation]
     assert (made.at.line, made.fault, made.proven) == (5, "different-members", True)
-    assert lint_text(f"{START}g = dist.new_group([rank], use_local_synchronization=True)\n")[GroupCreation] == ()
+    assert lint_text(f"{START}g = dist.new_group([rank, 5], use_local_synchronization=True)\n")[GroupCreation] == ()
+    assert lint_text(f"{START}g = dist.new_group([rank])\n")[GroupCreation] == (), "measured: a group of oneself works"
     assert lint_text(f"{START}gs = [dist.new_group([i]) for i in range(dist.get_world_size())]\n")[GroupCreation] == ()
 
 
