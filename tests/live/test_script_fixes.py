@@ -58,7 +58,15 @@ def port_of(text: str) -> str:
 @pytest.mark.live
 @pytest.mark.parametrize(
     "name",
-    ["threads_comprehension", "threads_loop", "threads_pool", "threads_by_name", "threads_submit", "threads_asyncio"],
+    [
+        "threads_comprehension",
+        "threads_loop",
+        "threads_pool",
+        "threads_by_name",
+        "threads_submit",
+        "threads_asyncio",
+        "threads_dummy_pool",
+    ],  # fmt: skip
 )
 def test_threads_rewritten_as_printed_train_two_ranks(name: str, tmp_path: Path) -> None:
     status, output = run(mended(name, tmp_path / "project"))

@@ -43,7 +43,7 @@ def read_script(path: str, text: str, load: Load | None = None) -> list[Fact]:
     if "\0" in text:
         return [ScriptRead(source=path, path=path, lines=lines, error="it holds NUL bytes, so it is no Python text")]
     try:
-        module = parse(path, text, "__main__")
+        module = parse(path, text, "__main__", posixpath.basename(path))
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else path
         return [ScriptRead(source=where, path=path, lines=lines, error=_why(error, text), line=error.lineno)]
@@ -119,7 +119,7 @@ def _sources(module: Module, load: Load | None) -> Sources:
             return None
         name = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         try:
-            return parse(posixpath.join(folder, relative), found, name)
+            return parse(posixpath.join(folder, relative), found, name, relative)
         except (SyntaxError, ValueError):
             return None
 

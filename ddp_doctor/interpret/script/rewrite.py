@@ -38,7 +38,7 @@ def diff(module: Module, edits: list[Edit]) -> str | None:
         ast.parse("".join(new))
     except (SyntaxError, ValueError):
         return None
-    lines = difflib.unified_diff(old, new, module.path, module.path)
+    lines = difflib.unified_diff(old, new, module.relative, module.relative)
     out = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     return out or None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import posixpath
 import warnings
 
 from ddp_doctor.facts.script import Place
@@ -12,8 +13,10 @@ from ddp_doctor.facts.script import Place
 class Module:
     """One parsed file of the user's."""
 
-    def __init__(self, path: str, text: str, name: str, tree: ast.Module) -> None:
+    def __init__(self, path: str, text: str, name: str, tree: ast.Module, relative: str) -> None:
         self.path = path
+        self.relative = relative
+        """The path a diff names: `patch` refuses absolute ones, so there it is the path from the script's folder."""
         self.text = text
         self.name = name
         self.tree = tree
@@ -40,8 +43,11 @@ class Module:
         return ast.get_source_segment(self.text, node) or ""
 
 
-def parse(path: str, text: str, name: str) -> Module:
-    """The parsed file; raises SyntaxError or ValueError with the reason."""
+def parse(path: str, text: str, name: str, relative: str) -> Module:
+    """The parsed file; raises SyntaxError or ValueError with the reason.
+
+    `relative` is its path from the script's folder, which a diff names where `path` is absolute.
+    """
     if text.startswith("\ufeff"):
         text = text[1:]
     with warnings.catch_warnings():
@@ -52,4 +58,4 @@ def parse(path: str, text: str, name: str) -> Module:
             raise ValueError("it is nested too deeply to be read") from error
         except MemoryError as error:
             raise ValueError("it is nested too deeply to be read") from error
-    return Module(path, text, name, tree)
+    return Module(path, text, name, tree, relative if posixpath.isabs(path) else path)

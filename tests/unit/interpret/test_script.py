@@ -150,6 +150,20 @@ def test_a_file_beside_the_script_is_followed_and_quoted() -> None:
     assert not any(isinstance(each, ConditionalCollective) for each in read_script("src/train.py", text))
 
 
+def test_a_diff_names_no_absolute_path_since_patch_refuses_them() -> None:
+    text = f"{START}if rank == 0:\n    dist.barrier()\n"
+    for path, named in (("/home/me/train.py", "train.py"), ("src/train.py", "src/train.py")):
+        (fact,) = (each for each in read_script(path, text) if isinstance(each, ConditionalCollective))
+        assert (fact.rewrite or "").startswith(f"--- {named}\n+++ {named}\n")
+        assert fact.at.path == path
+
+
+def test_windows_line_ends_survive_a_rewrite() -> None:
+    text = f"{START}if rank == 0:\n    dist.barrier()\n".replace("\n", "\r\n")
+    (fact,) = (each for each in read_script("train.py", text) if isinstance(each, ConditionalCollective))
+    assert "+dist.barrier()\r\n" in (fact.rewrite or "")
+
+
 def test_a_circle_of_imports_and_calls_ends() -> None:
     files = {"a.py": "import b\ndef f(): b.g()\n", "b.py": "import a\ndef g(): a.f()\n"}
     text = f"{START}import a\na.f()\ndef again(n): return again(n - 1)\nagain(5)\n"
