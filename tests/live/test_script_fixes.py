@@ -66,7 +66,7 @@ def port_of(text: str) -> str:
         "threads_submit",
         "threads_asyncio",
         "threads_dummy_pool",
-    ],  # fmt: skip
+    ],
 )
 def test_threads_rewritten_as_printed_train_two_ranks(name: str, tmp_path: Path) -> None:
     status, output = run(mended(name, tmp_path / "project"))
