@@ -190,6 +190,8 @@ def room(folder: Path) -> Iterator[Room]:
     try:
         made = Room(name, folder)
         made.ip("link", "set", "lo", "up")
+        # the machine's nameserver cannot be reached from inside, and waiting for it is a fault of its own
+        made.replace("/etc/nsswitch.conf", "hosts: files\n")
         yield made
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)

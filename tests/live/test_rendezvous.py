@@ -243,6 +243,7 @@ def test_a_master_that_does_not_resolve(inside: Room) -> None:
 @pytest.mark.root
 def test_a_resolver_that_never_answers_is_named_in_time(inside: Room) -> None:
     inside.replace("/etc/resolv.conf", "nameserver 127.0.0.1\n")
+    inside.replace("/etc/nsswitch.conf", "hosts: files dns\n")
     script = (
         "import socket, time; s = socket.socket(2, 2); s.bind(('127.0.0.1', 53)); print(flush=True); time.sleep(60)"
     )

@@ -38,8 +38,9 @@ class DnsOrSelfName(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        told = any(not resolution.answered for resolution in facts[Resolution])
         for lookup in facts[ReverseLookup]:
-            if not lookup.answered:
+            if not lookup.answered and not told:
                 yield self._silent_about_ends(lookup, facts)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
