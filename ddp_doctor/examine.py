@@ -53,14 +53,14 @@ def examine(
     describe: Callable[[Facts], Target] | None = None,
     rows: Callable[[Facts], Sequence[RankRow]] | None = None,
     examined: Callable[[Facts], bool] = lambda facts: True,
-    waiting: bool = False,
+    waiting: Callable[[Facts], bool] = lambda facts: False,
     progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
 ) -> Report:
     """Examine what the probes and the known facts show.
 
     `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `examined` says whether the
-    facts show anything at all. `waiting` says that
+    facts show anything at all. `waiting` says of them that
     the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
     of the probes that are still out. `started` is the monotonic time the call began, for the report.
     """
@@ -81,7 +81,7 @@ def examine(
         ranks = tuple(rows(meant)) if rows else ()
         diagnosis_before, diagnosis = (
             diagnosis,
-            diagnose(judgements, ranks, loaded.pack.separators, examined=examined(meant), waiting=waiting),
+            diagnose(judgements, ranks, loaded.pack.separators, examined=examined(meant), waiting=waiting(meant)),
         )
         if diagnosis_before is not None or host is None or host.interrupted:
             break

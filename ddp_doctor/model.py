@@ -349,6 +349,7 @@ class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     stage: str = Stage.NOT_STARTED.label
     state: Literal["running", "waiting", "stopped", "blocked", "exited"] = "running"
     since_s: float | None = None
+    cpu: float | None = None
     where: str = ""
     call: str = ""
     waits_for: tuple[Wait, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.host import Limit, ShmSpace, size
-from ddp_doctor.facts.launch import Launcher
+from ddp_doctor.facts.launch import Ancestor, Launcher
 from ddp_doctor.facts.names import GlooInterface, NcclInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting, Port
 from ddp_doctor.facts.script import ScriptRead
@@ -21,7 +21,8 @@ def launch_environment(facts: Facts) -> str:
     names = [found.name for found in facts[Launcher] if found.alive]
     if names:
         return f"inside {names[0]}, not one of its ranks"
-    return "RANK and WORLD_SIZE are not set; torchrun will set them"
+    # without ancestors this shell was not looked at, but somebody else's processes
+    return "RANK and WORLD_SIZE are not set; torchrun will set them" if facts[Ancestor] else ""
 
 
 def name_and_address(facts: Facts) -> str:

@@ -62,7 +62,7 @@ def _own_failure(error: Exception, arguments: list[str]) -> int:
         "this says nothing about your job. to report it, paste from here:",
         f"  ddp-doctor {ddp_doctor.__version__}, Python {platform.python_version()}, {platform.platform()}",
         f"  arguments: {' '.join(arguments)}",
-        *(f"  {os.path.relpath(frame.filename)}:{frame.lineno} {frame.name}: {frame.line}" for frame in place),
+        *(f"  {frame.filename}:{frame.lineno} {frame.name}: {frame.line}" for frame in place),
     ]
     if sys.stderr is not None:
         print("\n".join(lines), file=sys.stderr)

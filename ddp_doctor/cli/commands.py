@@ -154,7 +154,17 @@ def run(
 @app.command()
 def attach(
     context: typer.Context,
-    pids: Annotated[list[int], typer.Argument(metavar="PID...", help="Processes of the hung job.", min=1)],
+    pids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="PID...", help="A process of the job; its other ranks are found.", min=1),
+    ] = None,
+    every: Annotated[bool, _option("--all", help="Every job on this node.")] = False,
+    native: Annotated[
+        bool, _option("--native", help="Take C++ frames too; slower, and pauses each process some 30 ms.")
+    ] = False,
+    no_stacks: Annotated[
+        bool, _option("--no-stacks", help="Take no stacks: only what /proc and sockets show.")
+    ] = False,
     format: FormatOption = Format.TEXT,
     output: OutputOption = None,
     color: ColourOption = Colour.AUTO,
@@ -168,11 +178,24 @@ def attach(
     probe_timeout: ProbeTimeoutOption = 5.0,
     config: ConfigOption = None,
 ) -> None:
-    """Look at the stacks of hung processes, without stopping them, and name the cause if the stacks tell it."""
-    from ddp_doctor.cli.job import examine_processes
+    """Look at a hung or running job on this node, without touching it: which rank is at fault, and why the others wait."""
+    if not pids and not every:
+        raise typer.BadParameter("give the PID of a process of the job, or --all for every job on this node")
+    from ddp_doctor.cli.attach import examine_job
 
     out = _output(context, format, output, color, verbose, quiet, fail_on, strict, needs_verdict=True)
-    out.deliver(examine_processes(out, pids, _selection(select, ignore, context), timeout, probe_timeout))
+    out.deliver(
+        examine_job(
+            out,
+            pids or (),
+            _selection(select, ignore, context),
+            timeout,
+            probe_timeout,
+            every=every,
+            stacks=not no_stacks,
+            native=native,
+        )
+    )
 
 
 @app.command()
@@ -297,12 +320,20 @@ def application(arguments: list[str]) -> int:
     return 0
 
 
+def _here() -> Path:
+    """The working directory; where it was deleted, the root, which holds no settings of ours."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path("/")
+
+
 def _settings(arguments: list[str], command: TyperGroup) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings file as click's default_map, per command, and the reasons given for ignored checks."""
     named = [after for before, after in itertools.pairwise(arguments) if before == "--config"]
     named += [word.partition("=")[2] for word in arguments if word.startswith("--config=")]
     given = named[0] if named else os.environ.get("DDP_DOCTOR_CONFIG")
-    path = Path(given) if given else config.find(Path.cwd())
+    path = Path(given) if given else config.find(_here())
     if path is None:
         return {}, {}
     options = {

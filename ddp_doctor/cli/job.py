@@ -1,4 +1,4 @@
-"""`attach` and `triage`: what running processes or saved files show of a job."""
+"""`triage`: what saved files show of a job."""
 
 from __future__ import annotations
 
@@ -15,32 +15,8 @@ from ddp_doctor.host import Host
 from ddp_doctor.model import Facts, RankRow, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes.scripts import scripts_probe
-from ddp_doctor.probes.stacks import stacks_probe
 from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.many import read_paths
-
-
-def examine_processes(
-    out: Output, pids: Sequence[int], selection: Selection, timeout: float, probe_timeout: float
-) -> Report:
-    """What the stacks of these processes show."""
-    host = interrupts_end(Host(timeout, probe_seconds=probe_timeout))
-    alive = [pid for pid in pids if host.kernel(f"/proc/{pid}/stat") is not None]
-    for pid in sorted(set(pids) - set(alive)):
-        print(f"ddp-doctor: there is no process {pid}", file=sys.stderr)
-    return examine(
-        "attach",
-        load_packs(),
-        host=host,
-        probes=(stacks_probe(alive),) if alive else (),
-        selection=selection,
-        describe=_target,
-        rows=_rows,
-        examined=lambda facts: bool(alive),
-        waiting=True,
-        started=out.started,
-        progress=out.waiting,
-    )
 
 
 def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeout: float) -> Report:
@@ -62,7 +38,7 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
         describe=_target,
         rows=_rows,
         examined=lambda facts: read.files > 0 or bool(facts[ScriptRead]),
-        waiting=True,
+        waiting=lambda facts: True,
         started=out.started,
     )
 

@@ -27,6 +27,12 @@ class Stack(Fact, frozen=True, kw_only=True):
     """The exception that ended the thread, where the frames are a traceback; empty for a live one."""
     process: str = ""
     """The file it was read from, where no PID is known."""
+    process_cpu: float | None = None
+    """The share of one CPU that its process used while it was looked at."""
+    gloo_cpu: float | None = None
+    """The part of it that the threads used which move Gloo's data."""
+    moved: bool | None = None
+    """Whether it had moved at a second look; None where there was only one."""
 
     def text(self) -> str:
         shown = self.frames[:3]

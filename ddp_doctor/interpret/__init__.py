@@ -20,9 +20,10 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def interpreters() -> tuple[Interpreter, ...]:
-    """Ours: the `INTERPRETER` of each module here."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
-    return tuple(import_module(f"{__name__}.{name}").INTERPRETER for name in modules)
+    """Ours: the `INTERPRETER` of each module here that has one."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    modules = [import_module(f"{__name__}.{name}") for name in names]
+    return tuple(module.INTERPRETER for module in modules if hasattr(module, "INTERPRETER"))
 
 
 def interpret(facts: Facts, all_of_them: Iterable[Interpreter]) -> Facts:

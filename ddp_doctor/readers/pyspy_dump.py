@@ -12,8 +12,10 @@ from ddp_doctor.model import Subject
 
 KEPT_ARGUMENTS = frozenset(
     {"rank", "world_size", "group_rank", "group_size", "group_name", "hostname", "port", "init_method", "backend"}
+    | {"ranks", "global_ranks_in_group", "i"}
 )
-"""The only locals that leave a dump, and only those of torch.distributed frames."""
+"""The only locals that leave a dump, and only those of torch.distributed frames (`i` is the index that
+torch.multiprocessing gives each process it starts)."""
 
 _PROCESS = re.compile(r"^Process (\d+):")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+) \(([\w+ ]*)\)(?:: "(.*)")?$')
@@ -39,14 +41,19 @@ def read_dump(text: str, source: str, subject: Subject | None = None) -> list[St
 
 
 def in_torch_distributed(frame: Frame) -> bool:
-    """Whether a frame is torch.distributed's own."""
-    return "torch/distributed/" in frame.file
+    """Whether a frame is torch.distributed's own, or where torch.multiprocessing starts one of its processes."""
+    return "torch/distributed/" in frame.file or frame.file.endswith("torch/multiprocessing/spawn.py")
 
 
 def _from_json(text: str, source: str, subject: Subject) -> Iterator[Stack]:
     threads = json.loads(text)
     if not isinstance(threads, list):
         raise ValueError("not a py-spy dump: the JSON is no list of threads")
+    yield from read_threads(threads, source, subject)
+
+
+def read_threads(threads: list[Any], source: str, subject: Subject) -> Iterator[Stack]:
+    """The threads of a JSON dump. Raises ValueError for what is no thread."""
     for thread in threads:
         if not isinstance(thread, dict) or not isinstance(thread.get("frames"), list):
             raise ValueError("not a py-spy dump: a thread without frames")

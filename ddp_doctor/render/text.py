@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ddp_doctor.model import Confidence, Evidence, Finding, Fix, Outcome, RankRow, Report, Severity
+from ddp_doctor.model import Confidence, Evidence, Finding, Fix, Outcome, RankRow, Report, Severity, Stage
 
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "ok": "32", "unknown": "33", "bold": "1", "dim": "2"}
 
@@ -39,7 +39,7 @@ def render(report: Report, style: Style | None = None) -> str:
     serious = [finding for finding in report.findings if finding.severity is not Severity.NOTE]
     notes = [finding for finding in report.findings if finding.severity is Severity.NOTE]
     if report.ranks:
-        lines += [*_ranks(report.ranks), ""]
+        lines += [*_ranks(report.ranks, style), ""]
     if report.verdict.status == "unknown" and (serious or report.verdict.candidates or report.verdict.separate):
         lines += [*_undecided(report, style), ""]
     for finding in serious:
@@ -63,6 +63,11 @@ def _header(report: Report, style: Style) -> Iterator[str]:
         parts.append(f"NCCL {target.nccl}")
     if target.gpus:
         parts.append(f"{target.gpus} x {target.gpu_name or 'GPU'}")
+    if report.tool.command == "attach" and report.ranks:
+        by = f", started by {target.launcher}" if target.launcher else ""
+        parts.append(
+            f"{sum(row.pid is not None for row in report.ranks)} ranks of world size {target.world_size or '?'}{by}"
+        )
     if report.tool.command == "run":
         parts.append(f"launched by {target.launcher}" if target.launcher else "no rank variables in this shell")
     yield from _wrapped("   ".join(parts), style, "")
@@ -165,21 +170,31 @@ def _undecided(report: Report, style: Style) -> Iterator[str]:
             yield f"         {command}"
 
 
-def _ranks(rows: Iterable[RankRow]) -> Iterator[str]:
-    table = [("rank", "pid", "where", "stage", "state")]
+def _ranks(rows: Sequence[RankRow], style: Style) -> Iterator[str]:
+    blamed = {wait.rank for row in rows for wait in row.waits_for} - {row.rank for row in rows if row.waits_for}
+    table = [("rank", "pid", "where", "stage", "state", "since", "CPU", "")]
     table += [
         (
             "?" if row.rank is None else str(row.rank),
-            str(row.pid or "?"),
-            f"{row.call} <- {row.where}" if row.where else row.call,
+            "-" if row.pid is None and row.state == "exited" else str(row.pid or "?"),
+            _where(row, style.width - 45),
             row.stage,
-            row.state,
+            "" if row.stage == Stage.NOT_STARTED.label else row.state,
+            "" if row.since_s is None else f"{row.since_s:.0f} s",
+            "" if row.cpu is None else f"{100 * row.cpu:.0f} %",
+            "<- waited for" if row.rank is not None and row.rank in blamed else "",
         )
         for row in rows
     ]
-    widths = [max(len(row[column]) for row in table) for column in range(5)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    shown = [column for column in range(len(widths)) if any(row[column] for row in table[1:])]
     for row in table:
-        yield " " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield " " + "  ".join(row[column].ljust(widths[column]) for column in shown)
+
+
+def _where(row: RankRow, width: int) -> str:
+    text = f"{row.call} <- {row.where}" if row.where and row.call else row.where or row.call
+    return text if len(text) <= max(width, 30) else text[: max(width, 30) - 3] + "..."
 
 
 def _everything(report: Report) -> Iterator[str]:

@@ -22,10 +22,10 @@ def main(request, say, hear):
     if request.get("listen"):
         say(reach_self(request["address"], request["port"], deadline))
         return
-    say(ask(request["address"], request["port"], deadline))
+    say(ask(request["address"], request["port"], deadline, request.get("keys", ())))
 
 
-def ask(address, port, deadline):
+def ask(address, port, deadline, more=()):
     """One session; a silent one is tried again, because a store under load answers late. The last answer counts."""
     started = time.monotonic()
     answer = {}
@@ -34,7 +34,7 @@ def ask(address, port, deadline):
             if time.monotonic() + 0.5 > deadline:
                 break
             time.sleep(0.2 * attempt)
-        answer = session(address, port, deadline)
+        answer = session(address, port, deadline, more)
         if answer["verdict"] not in ("silent", "closes"):
             break
     answer["seconds"] = round(time.monotonic() - started, 3)
@@ -60,7 +60,7 @@ def not_connected(error):
     return {"outcome": "unreachable", "errno": error.errno, "error": error.strerror or str(error)}
 
 
-def session(address, port, deadline):
+def session(address, port, deadline, more=()):
     started = time.monotonic()
     try:
         sock = connect(address, port, deadline)
@@ -84,22 +84,25 @@ def session(address, port, deadline):
         found = {"verdict": "store"}
         try:
             if receive(sock, 1, end) == bytes([READY]):
-                found.update(members(sock, end))
+                found.update(members(sock, end, more))
         except (OSError, Silent, ValueError, struct.error):
             pass
         return found
 
 
-def members(sock, end):
+def members(sock, end, more=()):
     """What the keys say; every key read here is known to exist, as reading an absent one makes a store close."""
     sock.sendall(struct.pack("<B", GET) + text("init/"))
     (size,) = struct.unpack("<Q", receive(sock, 8, end))
     joined = int(receive(sock, min(size, 32), end))
     ranks = range(min(joined, MOST_RANKS))
     keys = ["/default_pg/0//cuda//0"] + ["/default_pg/0//cpu//0/%d" % rank for rank in ranks]
+    keys += more
     sock.sendall(b"".join(check(key) for key in keys))
     there = receive(sock, len(keys), end)
+    asked = there[len(keys) - len(more) :]
     return {
+        "present": [key for key, answer in zip(more, asked) if answer == READY],
         "joined": joined,
         "nccl_id": there[0] == READY,
         "ranks": [rank for rank in ranks if len(there) > rank + 1 and there[rank + 1] == READY],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.script import GroupStart
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.launch.duplicate_rank_live import from_job
 
 NEEDS = "code change, job restart"
 
@@ -15,9 +17,12 @@ NEEDS = "code change, job restart"
 class DuplicateRank(Check):
     id, name = "DDP116", "duplicate-rank"
     title = "Several processes claim the same rank"
-    needs = ((GroupStart, CommunicatorStop),)
+    needs = ((GroupStart, CommunicatorStop, JobRank),)
     also_reads = communicator.READS
-    acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP})
+    acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP}) | {
+        Stage.FIRST_COLLECTIVE
+    }
+    explains = ("DDP101", "DDP604")
     told = Told(
         because="two processes have the same RANK, so one rank is there twice and another never comes; NCCL and the store "
         "wait without an error",
@@ -33,9 +38,13 @@ class DuplicateRank(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        return "" if facts[GroupStart] else communicator.not_tried(self.id, facts)
+        if bool(facts[GroupStart]) or bool(facts[JobRank]) or facts.lacking(JobRank):
+            return ""
+        return communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)
         for start in facts[GroupStart]:
             if not start.same_rank:

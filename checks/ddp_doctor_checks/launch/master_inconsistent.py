@@ -5,20 +5,23 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.facts.script import PortChoice
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.launch.master_inconsistent_live import from_job
 from ddp_doctor_checks.launch.master_inconsistent_script import from_script
 
 
 class MasterInconsistent(Check):
     id, name = "DDP111", "master-inconsistent"
     title = "Ranks look for rank 0 in different places"
-    needs = ((Meeting, PortChoice), (StoreAnswer, Meeting, PortChoice))
+    needs = ((Meeting, PortChoice, JobRank), (StoreAnswer, Meeting, PortChoice, JobRank))
     also_reads = (Resolution, PeerInterface, Variable)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
+    explains = ("DDP101", "DDP604")
     told = Told(
         because="ranks with different MASTER_ADDR or MASTER_PORT wait at different stores; localhost is another machine "
         "on every node",
@@ -35,6 +38,8 @@ class MasterInconsistent(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for found in from_script(facts):
             yield self.finding(**found)
         for meeting in facts[Meeting]:

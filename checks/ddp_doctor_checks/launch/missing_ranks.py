@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Told
+from ddp_doctor.facts.job import JobRank
+from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.launch.missing_ranks_live import from_job
 
 
 class MissingRanks(Check):
     id, name = "DDP101", "missing-ranks"
     title = "Ranks that never came"
-    needs = (CommunicatorStop,)
+    needs = ((CommunicatorStop, JobRank),)
     also_reads = communicator.READS
-    acts_at = INIT
+    acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
     residual = True
     told = Told(
         because="the ranks that are there wait until every rank of the world size has come; look first whether the "
@@ -32,7 +34,11 @@ class MissingRanks(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
+        if facts[JobRank] or facts.lacking(JobRank):
+            return ""
         return communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)

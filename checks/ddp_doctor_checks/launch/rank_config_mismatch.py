@@ -6,10 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Launcher, Setting, Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.launch.rank_config_mismatch_live import from_job
 
 GRAVITY = {
     "breaks": (Severity.ERROR, Confidence.LIKELY),
@@ -35,9 +37,10 @@ class RankConfigMismatch(Check):
 
     id, name = "DDP118", "rank-config-mismatch"
     title = "Settings of a rank contradict each other or are not what they seem"
-    needs = (Variable,)
+    needs = ((Variable, JobRank),)
     also_reads = (Launcher, Setting, *communicator.READS)
-    acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
+    acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE} | {Stage.INITIALIZED}
+    explains = ("DDP101", "DDP604")
     told = Told(
         because="some NCCL settings must be alike on all ranks; a variable that only one shell exports does not reach the "
         "others",
@@ -51,6 +54,8 @@ class RankConfigMismatch(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)
         for setting in facts[Setting]:
             severity, confidence = GRAVITY[setting.effect]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.launch.relaunch_unreached_live import from_job
 
 
 class RelaunchUnreached(Check):
     id, name = "DDP119", "relaunch-unreached"
     title = "A re-run script never reaches the call that starts training"
-    needs = (LogEvent,)
-    acts_at = frozenset({Stage.STORE_WAIT})
+    needs = ((LogEvent, JobRank),)
+    acts_at = frozenset({Stage.STORE_WAIT}) | INIT | {Stage.PYTHON}
+    explains = ("DDP101", "DDP604", "DDP505")
     told = Told(
         because="the launcher starts the other ranks by running the script again; a run that does not reach the same call "
         "by itself (a request, a cell, input()) leaves rank 0 waiting",
@@ -27,3 +32,7 @@ class RelaunchUnreached(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

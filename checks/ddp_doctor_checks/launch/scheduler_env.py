@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Ancestor, Launcher, Leftover, Variable
 from ddp_doctor.interpret.launcher import is_set, number, of_launcher
-from ddp_doctor.model import INIT, Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.launch.scheduler_env_live import from_job
+from ddp_doctor_checks.launch.scheduler_env_origin import where_they_came_in
 
 
 class SchedulerEnv(Check):
@@ -15,12 +18,10 @@ class SchedulerEnv(Check):
 
     id, name = "DDP110", "scheduler-env"
     title = "Launch variables and the real launcher disagree"
-    needs = (Variable, Ancestor)
-    also_reads = (
-        Launcher,
-        Leftover,
-    )
+    needs = ((Variable, JobRank), (Ancestor, JobRank))
+    also_reads = (Launcher, Leftover)
     acts_at = INIT | {Stage.NOT_STARTED, Stage.PYTHON}
+    explains = ("DDP101",)
     told = Told(
         because="the scheduler and the launcher both decide how many ranks run where: either every task starts all ranks, "
         "or too few tasks run",
@@ -42,6 +43,8 @@ class SchedulerEnv(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
             mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
             launchers: dict[str, Launcher] = {
@@ -61,7 +64,7 @@ class SchedulerEnv(Check):
         return self.finding(
             f"{shown} {'are' if len(names) > 1 else 'is'} left over: no {who} started this process",
             because=leftover.effect,
-            evidence=[*(mine[name].evidence() for name in names), *_where_they_came_in(names[0], ancestors)],
+            evidence=[*(mine[name].evidence() for name in names), *where_they_came_in(names[0], ancestors)],
             fixes=[
                 Fix(title="remove the leftovers", commands=(f"unset {' '.join(names)}",), needs="nothing"),
                 Fix(
@@ -129,9 +132,3 @@ class SchedulerEnv(Check):
             severity=Severity.ERROR if one_job else Severity.NOTE,
             confidence=Confidence.LIKELY if one_job else Confidence.POSSIBLE,
         )  # fmt: skip
-
-
-def _where_they_came_in(name: str, ancestors: Sequence[Ancestor]) -> list[Evidence]:
-    """The topmost process above that already had the variable."""
-    having = [found for found in ancestors if found.depth > 0 and name in (found.variables or ())]
-    return [having[-1].evidence(f"already has {name}: {having[-1].text()}")] if having else []

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.script import SpawnCall
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.launch.spawn_guard_live import from_job
 
 
 class SpawnGuard(Check):
     id, name = "DDP115", "spawn-guard"
     title = "Processes spawned without the main guard"
-    needs = (SpawnCall,)
-    acts_at = frozenset({Stage.NOT_STARTED, Stage.PYTHON})
+    needs = ((SpawnCall, JobRank),)
+    acts_at = frozenset({Stage.NOT_STARTED, Stage.PYTHON}) | INIT
+    explains = ("DDP101", "DDP116", "DDP604")
     told = Told(
         because="a spawned process imports the main script again; what starts the ranks there at module level starts them "
         "again",
@@ -26,6 +29,8 @@ class SpawnGuard(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for call in facts[SpawnCall]:
             if call.guarded:
                 continue

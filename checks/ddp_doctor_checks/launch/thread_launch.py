@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddp_doctor.facts.process import RankThread
+from ddp_doctor.facts.job import JobRank
+from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.facts.script import ThreadedStart
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Told
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.launch.thread_launch_live import from_job
 from ddp_doctor_checks.launch.thread_launch_script import from_script
 
 
@@ -15,7 +17,8 @@ class ThreadLaunch(Check):
     id, name = "DDP103", "thread-launch"
     title = "Ranks started as threads of one process"
     needs = ((RankThread, ThreadedStart),)
-    acts_at = INIT
+    also_reads = (JobRank, Stack)
+    acts_at = INIT | {Stage.FIRST_COLLECTIVE}
     explains = ("DDP101",)
     told = Told(
         because="torch.distributed keeps one default group per process and launchers set signal handlers, which Python "
@@ -32,6 +35,8 @@ class ThreadLaunch(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for found in from_script(facts):
             yield self.finding(**found)
+        for live in from_job(facts):
+            yield self.finding(**live, fixes=start_processes(live["evidence"][0].value, len(live["ranks"])))
         processes: dict[object, list[RankThread]] = defaultdict(list)
         for thread in facts[RankThread]:
             # one group of its own in a thread is normal: asynchronous checkpoints make one

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
-from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.launch.world_size_mismatch_live import from_job
 
 SIZE_OF = {
     "slurm": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
@@ -20,9 +22,10 @@ class WorldSizeMismatch(Check):
 
     id, name = "DDP117", "world-size-mismatch"
     title = "WORLD_SIZE differs from the number of ranks started"
-    needs = (Variable,)
+    needs = ((Variable, JobRank),)
     also_reads = (Launcher, *communicator.READS)
-    acts_at = INIT
+    acts_at = INIT | {Stage.INITIALIZED, Stage.FIRST_COLLECTIVE}
+    explains = ("DDP101", "DDP604")
     told = Told(
         because="the ranks were started with different world sizes, and each waits for a number of others that never "
         "comes",
@@ -36,6 +39,8 @@ class WorldSizeMismatch(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)
         for launcher in facts[Launcher]:
             mine = {item.name: item for item in facts[Variable] if item.subject == launcher.subject and is_set(item)}

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
+from ddp_doctor.facts.job import JobRank
+from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.network.unanswered_live import filtered as from_job
 
 
 class FirewallNat(Check):
     id, name = "DDP302", "firewall-nat"
     title = "A rank cannot be reached on the ports the kernel gave it"
-    needs = (CommunicatorStop,)
+    needs = ((CommunicatorStop, JobRank),)
     also_reads = communicator.READS
-    acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT}) | INIT
+    explains = ("DDP101", "DDP606")
     told = Told(
         because="ranks connect to each other on ports above 1024 in both directions, not only to MASTER_PORT; a firewall, "
         "security group or NAT in between drops them",
@@ -43,7 +46,11 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
+        if facts[JobRank] or facts.lacking(JobRank):
+            return ""
         return communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)

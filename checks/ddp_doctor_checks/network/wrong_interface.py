@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import (
     GlooInterface,
@@ -16,6 +17,8 @@ from ddp_doctor.facts.names import (
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.network.unanswered_live import unroutable as from_job
+from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 
@@ -23,9 +26,10 @@ VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 class WrongInterface(Check):
     id, name = "DDP301", "wrong-interface"
     title = "NCCL or Gloo uses an interface the other ranks cannot reach"
-    needs = (Interface, Meeting, (NcclInterface, GlooInterface, Interface))
+    needs = ((Interface, JobRank), (Meeting, JobRank), (NcclInterface, GlooInterface, Interface, JobRank))
     also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable, *communicator.READS)
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    explains = ("DDP101", "DDP606")
     told = Told(
         because="NCCL and Gloo advertise the address of one interface; if the other nodes cannot reach that, they wait or "
         "are refused",
@@ -42,6 +46,8 @@ class WrongInterface(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         yield from communicator.findings(self, facts)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
@@ -86,7 +92,7 @@ class WrongInterface(Check):
             evidence=evidence + [each.evidence() for each in here[Interface] if each.addresses][:8],
             severity=Severity.ERROR if asked or several else Severity.WARNING,
             confidence=Confidence.CERTAIN if asked else Confidence.LIKELY,
-            fixes=_fixes(library, here),
+            fixes=interface_fixes(library, here),
         )
 
     def _choice(
@@ -109,7 +115,7 @@ class WrongInterface(Check):
             evidence=[*evidence, interface.evidence(), *(peer.evidence() for peer in here[PeerInterface])],
             severity=Severity.ERROR if several else Severity.WARNING if meeting.nodes is None else Severity.NOTE,
             confidence=Confidence.LIKELY,
-            fixes=_fixes(library, here),
+            fixes=interface_fixes(library, here),
         )
 
     def _among_others(self, first: str, sockets: NcclSockets, here: Facts, meeting: Meeting) -> Iterator[Finding]:
@@ -121,13 +127,5 @@ class WrongInterface(Check):
                 evidence=[sockets.evidence(), other.evidence()],
                 severity=Severity.WARNING,
                 confidence=Confidence.LIKELY,
-                fixes=_fixes("NCCL", here),
+                fixes=interface_fixes("NCCL", here),
             )
-
-
-def _fixes(library: str, here: Facts) -> list[Fix]:
-    peer = here.first(PeerInterface)
-    name = peer.interface if peer else "lo"
-    exact = f"export NCCL_SOCKET_IFNAME='={name}'" if library == "NCCL" else f"export GLOO_SOCKET_IFNAME={name}"
-    why = f"the interface that {peer.because}" if peer else "loopback, the only one here, which is enough for one node"
-    return [Fix(title=f"name {why}; on every node its own", commands=(exact,))]

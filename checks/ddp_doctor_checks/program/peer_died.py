@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.program.peer_died_live import from_job
 
 
 class PeerDied(Check):
     id, name = "DDP606", "peer-died"
     title = "Another rank failed first"
-    needs = (LogEvent,)
-    acts_at = frozenset(
-        {
-            Stage.STORE_CONNECT,
-            Stage.STORE_WAIT,
-            Stage.GLOO_MESH,
-            Stage.COMM_BOOTSTRAP,
-            Stage.TRANSPORT,
-            Stage.FIRST_COLLECTIVE,
-            Stage.DDP_VERIFY,
-            Stage.TRAINING,
-        }
-    )
+    acts_at = ANY_STAGE
+    needs = ((LogEvent, JobRank),)
     residual = True
     told = Told(
         because="a rank ended or left a step out, and all that the others print follows from that",
@@ -37,3 +30,7 @@ class PeerDied(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.script import ConditionalCollective
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.program.rank_conditional_live import from_job
 
 NEEDS = "code change, job restart"
 
@@ -13,10 +15,11 @@ NEEDS = "code change, job restart"
 class RankConditional(Check):
     id, name = "DDP601", "rank-conditional"
     title = "A collective that only some ranks reach"
-    needs = (ConditionalCollective,)
+    needs = ((ConditionalCollective, JobRank),)
     acts_at = frozenset(
         {Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING}
-    )
+    ) | {Stage.INITIALIZED, Stage.DDP_VERIFY}
+    explains = ("DDP604", "DDP603")
     told = Told(
         because="every rank must call every collective; one inside a condition on the rank is called by some and waited "
         "for by all",
@@ -33,6 +36,8 @@ class RankConditional(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for found in facts[ConditionalCollective]:
             evidence = [found.evidence()]
             where = found.at.source

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.program.rank_stopped_live import from_job
 
 
 class RankStopped(Check):
     id, name = "DDP608", "rank-stopped"
     title = "A rank is stopped by a signal or debugger"
-    needs = (LogEvent,)
-    acts_at = frozenset(
-        {
-            Stage.STORE_CONNECT,
-            Stage.STORE_WAIT,
-            Stage.GLOO_MESH,
-            Stage.COMM_BOOTSTRAP,
-            Stage.TRANSPORT,
-            Stage.FIRST_COLLECTIVE,
-            Stage.TRAINING,
-        }
-    )
+    acts_at = ANY_STAGE
+    explains = ("DDP604", "DDP606", "DDP101", "DDP603")
+    needs = ((LogEvent, JobRank),)
     told = Told(
         because="a stopped process answers nobody; ranks that wait for it wait without an end, since its sockets stay "
         "open",
@@ -32,3 +27,7 @@ class RankStopped(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

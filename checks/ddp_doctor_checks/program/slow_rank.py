@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.program.slow_rank_live import from_job
 
 
 class SlowRank(Check):
     id, name = "DDP604", "slow-rank"
     title = "One rank is busy longer than the others wait"
-    needs = (LogEvent,)
-    acts_at = frozenset({Stage.PYTHON, Stage.STORE_WAIT, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING})
+    acts_at = ANY_STAGE
+    needs = ((LogEvent, JobRank),)
     residual = True
     told = Told(
         because="one rank is still busy, with data or a download, while the others wait in a collective until it times "
@@ -24,3 +28,7 @@ class SlowRank(Check):
             Fix(title="see what the late rank does", commands=("ddp-doctor attach PID",), needs="nothing"),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

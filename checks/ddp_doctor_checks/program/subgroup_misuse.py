@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.script import GroupCreation
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.program.subgroup_misuse_live import from_job
 
 NEEDS = "code change, job restart"
 
@@ -13,10 +15,11 @@ NEEDS = "code change, job restart"
 class SubgroupMisuse(Check):
     id, name = "DDP605", "subgroup-misuse"
     title = "new_group not called alike by all ranks"
-    needs = (GroupCreation,)
+    needs = ((GroupCreation, JobRank),)
     acts_at = frozenset(
         {Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE, Stage.TRAINING}
-    )
+    ) | {Stage.INITIALIZED, Stage.DDP_VERIFY}
+    explains = ("DDP604", "DDP603")
     told = Told(
         because="new_group is a collective of all ranks: members or not, each rank must make every group, in the same "
         "order",
@@ -33,6 +36,8 @@ class SubgroupMisuse(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for made in facts[GroupCreation]:
             evidence = [made.evidence()]
             if made.inner is not None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.rendezvous.bad_master_addr_live import from_job
+from ddp_doctor_checks.rendezvous.bad_master_addr_text import wrong_address, wrong_port
 
-NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
 PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 
@@ -19,9 +20,10 @@ PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
-    needs = (Meeting, (SelfReach, Port, Meeting))
+    needs = ((Meeting, JobRank), (SelfReach, Port, Meeting, JobRank))
     also_reads = (Variable, PeerInterface)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
+    explains = ("DDP101", "DDP302")
     told = Told(
         because="the address of the master is empty, or something that a shell or script put there instead",
         fixes=(
@@ -38,6 +40,8 @@ class BadMasterAddr(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for variable in facts[Variable]:
             if not variable.in_effect:
                 continue
@@ -94,34 +98,6 @@ class BadMasterAddr(Check):
                 ),
             ],
         )
-
-
-def wrong_address(text: str) -> str:
-    """What is wrong with a MASTER_ADDR, in words that follow its name; empty if it can be a name or an address."""
-    if not text.strip():
-        return "is empty" if not text else "holds only blanks"
-    if text != text.strip():
-        return f"has a blank around it: {text!r}"
-    if "://" in text:
-        return f"is a URL, not a host: {text!r}"
-    if re.fullmatch(r"[^:]+:\d+", text):
-        return f"has a port in it, which belongs in MASTER_PORT: {text!r}"
-    if not NAME.fullmatch(text):
-        return f"is neither a host name nor an IP address: {text!r}"
-    return ""
-
-
-def wrong_port(text: str) -> str:
-    """What is wrong with a MASTER_PORT, in words that follow its name; empty if a rank can connect to it."""
-    if not text.strip():
-        return "is empty"
-    try:
-        number = int(text)
-    except ValueError:
-        return f"is no number: {text!r}"
-    if number == 0:
-        return "is 0: rank 0 would open a port that the kernel chooses and no other rank knows"
-    return "" if 0 < number < 65536 else f"is outside 1 to 65535: {number}"
 
 
 def _address_fix(facts: Facts, host: str) -> Fix:

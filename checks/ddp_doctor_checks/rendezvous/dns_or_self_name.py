@@ -5,18 +5,22 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution, ReverseLookup
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.rendezvous.dns_or_self_name_fixes import master_fixes
+from ddp_doctor_checks.rendezvous.dns_or_self_name_live import from_job
 
 
 class DnsOrSelfName(Check):
     id, name = "DDP201", "dns-or-self-name"
     title = "MASTER_ADDR or this node's own name does not resolve"
-    needs = (Resolution, Meeting)
+    needs = ((Resolution, JobRank), (Meeting, JobRank))
     also_reads = (GlooInterface, PeerInterface, ReverseLookup, TrialRank)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
+    explains = ("DDP101", "DDP204")
     told = Told(
         because="a name in the launch line does not resolve here, or node 0 does not recognise it as its own and so hosts "
         "no store",
@@ -38,6 +42,8 @@ class DnsOrSelfName(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         told = any(not resolution.answered for resolution in facts[Resolution])
         for lookup in facts[ReverseLookup]:
             if not lookup.answered and not told:
@@ -61,7 +67,7 @@ class DnsOrSelfName(Check):
             because="a rank retries the name until the time-out (10 or 30 min by default, up to twice that) before it fails",
             evidence=[resolution.evidence()],
             confidence=Confidence.CERTAIN if final else Confidence.LIKELY,
-            fixes=_master_fixes(meeting, here),
+            fixes=master_fixes(meeting, here),
         )
 
     def _silent_about_ends(self, lookup: ReverseLookup, facts: Facts) -> Finding:
@@ -118,23 +124,3 @@ class DnsOrSelfName(Check):
             confidence=Confidence.LIKELY,
             fixes=fixes,
         )
-
-
-def _master_fixes(meeting: Meeting, here: Facts) -> list[Fix]:
-    variable = meeting.address_variable if meeting.address_variable.endswith("MASTER_ADDR") else "MASTER_ADDR"
-    if (meeting.nodes or 1) == 1:
-        return [Fix(title="all ranks on this node", commands=(f"export {variable}=127.0.0.1",))]
-    peer = here.first(PeerInterface)
-    if meeting.hosts and peer:
-        own = (f"export {variable}={peer.address}",)
-        return [Fix(title="this node runs rank 0: its address, the same on every node", commands=own)]
-    return [
-        Fix(
-            title="use the address of rank 0's node instead of its name, the same on every node; under Slurm",
-            commands=(
-                f'export {variable}=$(getent ahostsv4 "$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
-                " | awk 'NR==1 {print $1}')",
-            ),
-        ),
-        Fix(title="see what the resolver says", commands=(f"getent ahosts {meeting.address}",), needs="nothing"),
-    ]

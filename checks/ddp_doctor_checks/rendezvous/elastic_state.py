@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.rendezvous.elastic_state_live import from_job
 
 ON_THIS_MACHINE = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[?::1\]?)?(:\d*)?")
 
@@ -17,8 +19,9 @@ class ElasticState(Check):
 
     id, name = "DDP205", "elastic-state"
     title = "torchrun's settings contradict each other"
-    needs = (Variable,)
+    needs = ((Variable, JobRank),)
     acts_at = frozenset({Stage.NOT_STARTED})
+    explains = ("DDP101",)
     told = Told(
         because="agents with another rendezvous id, or with one that an earlier job closed, never form a group",
         fixes=(
@@ -34,6 +37,8 @@ class ElasticState(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
             mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
             if "PET_NNODES" in mine:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.rendezvous.foreign_listener_live import from_job
 
 WAITS = "the store's handshake has no time-out: a rank waits here for ever, with no message, whatever `timeout=` says"
 RETRIES = "each rank tries again until its time-out, and then fails with a text that does not name the other program"
@@ -14,10 +16,10 @@ RETRIES = "each rank tries again until its time-out, and then fails with a text 
 class ForeignListener(Check):
     id, name = "DDP209", "foreign-listener"
     title = "Another program answers on MASTER_PORT"
-    needs = (StoreAnswer, Meeting)
+    needs = ((StoreAnswer, JobRank), (Meeting, JobRank))
     also_reads = (PortOwner, Port)
     acts_at = frozenset({Stage.STORE_CONNECT})
-    explains = ("DDP112",)
+    explains = ("DDP112", "DDP101", "DDP604", "DDP606")
     told = Told(
         because="something else listens on MASTER_PORT: ranks shake hands with it, and a silent one keeps them waiting "
         "for ever",
@@ -36,6 +38,8 @@ class ForeignListener(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for meeting in facts[Meeting]:
             # rank 0 does not connect before it has the port itself, and without an address nobody connects
             if meeting.hosts or meeting.address is None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.rendezvous.loopback_name_live import from_job
 
 
 class LoopbackName(Check):
     id, name = "DDP202", "loopback-name"
     title = "This node's name resolves to a loopback address"
-    needs = (GlooInterface, Meeting)
+    needs = ((GlooInterface, JobRank), (Meeting, JobRank))
     also_reads = (Resolution, PeerInterface)
     acts_at = frozenset({Stage.GLOO_MESH})
+    explains = ("DDP101", "DDP606")
     told = Told(
         because="Gloo advertises the address that the node's own name resolves to; where that is loopback, other nodes "
         "connect to themselves",
@@ -40,6 +43,8 @@ class LoopbackName(Check):
         return "one node: Gloo may listen on loopback" if nodes and all(count == 1 for count in nodes) else ""
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             for chosen in here[GlooInterface]:

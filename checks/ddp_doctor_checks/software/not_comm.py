@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.software.not_comm_live import from_job
 
 
 class NotComm(Check):
     id, name = "DDP505", "not-comm"
     title = "A data loader or a file lock hangs, not communication"
-    needs = (LogEvent,)
-    acts_at = frozenset({Stage.PYTHON, Stage.INITIALIZED, Stage.TRAINING})
+    acts_at = ANY_STAGE
+    explains = ("DDP604",)
+    needs = ((LogEvent, JobRank),)
     told = Told(
         because="the rank waits for its data loader or for a file lock; if no rank stands in a collective, communication "
         "is not at fault",
@@ -27,3 +32,7 @@ class NotComm(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

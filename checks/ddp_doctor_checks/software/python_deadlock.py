@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.software.python_deadlock_live import from_job
 
 
 class PythonDeadlock(Check):
     id, name = "DDP506", "python-deadlock"
     title = "Python stands still inside one rank"
-    needs = (LogEvent,)
-    acts_at = frozenset(
-        {Stage.PYTHON, Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRAINING}
-    )
+    acts_at = ANY_STAGE
+    explains = ("DDP604", "DDP505")
+    needs = ((LogEvent, JobRank),)
     told = Told(
         because="a thread of the process holds the interpreter's lock or an import's, and another waits for it, so this "
         "rank stands still and the others wait for it",
@@ -24,3 +27,7 @@ class PythonDeadlock(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for live in from_job(facts):
+            yield self.finding(**live)

@@ -1,0 +1,102 @@
+"""Starts each live fault, attaches to it, and says whether the right cause and the right ranks were named.
+
+    python benchmarks/live_faults.py [--only NAME,...] [--quick] [--show]
+
+Prints one line per fault (fault, expected, got, rank right, seconds), then per healthy control, then
+`N/M named, K/L healthy kept clear, median T s`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "live")]
+
+from faults import CONTROLS, FAULTS, Fault, a_member, running  # noqa: E402
+
+
+def attach(pid: int) -> tuple[dict[str, Any], int, float]:
+    """The report of attaching, its exit code and the wall seconds of the whole command."""
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", "attach", str(pid), "--format", "json"],
+        capture_output=True, text=True, env=environ, check=False,
+    )  # fmt: skip
+    seconds = time.monotonic() - started
+    if not done.stdout:
+        return (
+            {"verdict": {"status": "failed", "finding": None, "candidates": []}, "findings": [], "error": done.stderr},
+            done.returncode,
+            seconds,
+        )
+    return json.loads(done.stdout), done.returncode, seconds
+
+
+def judge(fault: Fault, report: dict[str, Any]) -> tuple[str, bool, bool]:
+    """What was named, and whether cause and ranks are right."""
+    verdict = report["verdict"]
+    got = verdict["finding"] or (f"{verdict['status']} {','.join(verdict['candidates'])}".strip())
+    if not fault.expected:
+        errors = [f for f in report["findings"] if f["severity"] == "error"]
+        return got, not errors, not any(f["confidence"] == "certain" for f in errors)
+    right = verdict["finding"] in fault.expected
+    finding = next((f for f in report["findings"] if f["id"] == verdict["finding"]), None)
+    ranks = finding is not None and (fault.ranks is None or tuple(finding["ranks"]) == fault.ranks)
+    return got, right, ranks
+
+
+def main() -> int:
+    """Run the set; exit code 0 if everything is as expected."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--show", action="store_true", help="print the text report of each that is not as expected")
+    options = parser.parse_args()
+    only = set(filter(None, options.only.split(",")))
+    faults = [f for f in FAULTS if (not only or f.name in only) and (not options.quick or f.quick)]
+    controls = [f for f in CONTROLS if (not only or f.name in only) and (not options.quick or f.quick)]
+    named = clear = wrong_certain = 0
+    times: list[float] = []
+    for fault in (*faults, *controls):
+        try:
+            with running(fault) as started:
+                report, code, seconds = attach(a_member(fault, started))
+        except (TimeoutError, AssertionError) as error:
+            print(f"{fault.name:38} could not be started: {error}", flush=True)
+            continue
+        got, right, ranks = judge(fault, report)
+        times.append(seconds)
+        good = right and ranks
+        named += good and bool(fault.expected)
+        clear += good and not fault.expected
+        wrong = report["verdict"].get("confidence") == "certain" and not right
+        wrong_certain += wrong
+        expected = "|".join(fault.expected) or "no error"
+        shown = next((f["ranks"] for f in report["findings"] if f["id"] == report["verdict"]["finding"]), [])
+        print(
+            f"{fault.name:38} {expected:15} {got:24} {'ok ' if good else 'NO '} ranks {shown!s:10} "
+            f"exit {code} {seconds:5.2f} s{'  WRONG CERTAIN' if wrong else ''}",
+            flush=True,
+        )
+        if options.show and not good:
+            print(json.dumps({key: report.get(key) for key in ("verdict", "ranks", "error")}, indent=1)[:6000])
+            for finding in report["findings"]:
+                print("   ", finding["id"], finding["severity"], finding["confidence"], finding["summary"])
+    median = statistics.median(times) if times else 0.0
+    print(f"{named}/{len(faults)} named, {clear}/{len(controls)} healthy kept clear, median {median:.2f} s", end="")
+    print(f", {wrong_certain} wrong and certain" if wrong_certain else "")
+    return 0 if named == len(faults) and clear == len(controls) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

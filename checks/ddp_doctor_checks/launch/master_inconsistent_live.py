@@ -1,0 +1,58 @@
+"""What a running job shows of DDP111: ranks of one job that look for the store in different places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
+from ddp_doctor.model import Confidence, Facts, Fix
+
+LOOPBACK = ("127.", "localhost", "::1")
+
+
+def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Arguments for `MasterInconsistent.finding`, one set per job."""
+    networks = {process.subject.process: process.network for process in facts[Process]}
+    for view in jobs(facts):
+        told = [rank for rank in view.ranks if rank.master_port is not None and rank.state != "exited"]
+        if not any(rank.waits_for for rank in told):
+            continue
+        ports = Counter(rank.master_port for rank in told)
+        hosts = {networks.get(rank.subject.process) for rank in told}
+        apart = len(hosts) > 1 and all(rank.master_address.startswith(LOOPBACK) for rank in told)
+        if len(ports) < 2 and not apart:
+            continue
+        yield _finding(view, told, ports, apart)
+
+
+def _finding(view: JobView, told: list[JobRank], ports: Counter[int | None], apart: bool) -> dict[str, Any]:
+    common, most = ports.most_common(1)[0]
+    odd = [rank for rank in told if rank.master_port != common]
+    if apart or len(odd) == most:
+        odd = told
+    where = "; ".join(f"{rank.name} {rank.master_address}:{rank.master_port}" for rank in told[:4])
+    zero = next((rank for rank in told if rank.rank == 0), told[0])
+    return {
+        "summary": f"MASTER_ADDR is loopback for ranks of {len(told)} hosts: each looks for the store on itself"
+        if apart
+        else f"the ranks look for the store in different places: {where}",
+        "because": "rank 0 opens one store; a rank that asks elsewhere is refused there until its timeout, and rank 0 "
+        "waits for it",
+        "evidence": [rank.evidence(f"{rank.master_address}:{rank.master_port}, {rank.text()}") for rank in told[:6]],
+        "fixes": [
+            Fix(
+                title="give every rank the address and port of rank 0's node"
+                if apart
+                else f"give {named(odd)} the port of rank 0",
+                commands=(
+                    "export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)   # on rank 0's node; the same value everywhere"
+                    if apart
+                    else f"export MASTER_ADDR={zero.master_address} MASTER_PORT={zero.master_port}",
+                ),
+            )
+        ],
+        "confidence": Confidence.CERTAIN,
+        "ranks": [rank.rank for rank in odd if rank.rank is not None],
+    }

@@ -1,0 +1,58 @@
+"""What a running job shows of DDP118: a setting that makes ranks take different steps, set on some of them only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
+from ddp_doctor.model import Confidence, Facts, Fix
+
+STEPS = {
+    "TORCH_DISTRIBUTED_DEBUG": (
+        "OFF",
+        "with DETAIL a rank builds one more Gloo group, in which the others take no part",
+    ),
+    "TORCH_DIST_INIT_BARRIER": ("0", "with 1 a rank waits at the end of init for a count that the others never raise"),
+    "TORCH_NCCL_BCAST_UNIQUEID": ("1", "the ranks exchange the NCCL id in different ways"),
+}
+
+
+def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Arguments for `RankConfigMismatch.finding`, one set per job and setting."""
+    processes = {process.subject.process: process for process in facts[Process]}
+    for view in jobs(facts):
+        if not view.waiting:
+            continue
+        known = [(rank, processes[rank.subject.process]) for rank in view.ranks if rank.subject.process in processes]
+        for name, (default, why) in STEPS.items():
+            values = [
+                (rank, _meant(name, process.variables.get(name, default)))
+                for rank, process in known
+                if process.variables
+            ]
+            counted = Counter(value for _, value in values)
+            if len(counted) > 1:
+                yield _finding(view, name, why, values, counted)
+
+
+def _finding(
+    view: JobView, name: str, why: str, values: list[tuple[JobRank, str]], counted: Counter[str]
+) -> dict[str, Any]:
+    (common, most), (_, second) = counted.most_common(2)
+    odd = [rank for rank, value in values if value != common] if most > second else [rank for rank, _ in values]
+    shown = ", ".join(f"{named([rank for rank, value in values if value == each])} {each}" for each in counted)
+    return {
+        "summary": f"{name} is not the same on all ranks: {shown}",
+        "because": why,
+        "evidence": [rank.evidence(f"{name}={value}, {rank.text()}") for rank, value in values[:6]],
+        "fixes": [Fix(title="set it on every rank or on none", commands=(f"unset {name}   # on {named(odd)}",))],
+        "confidence": Confidence.LIKELY,
+        "ranks": [rank.rank for rank in odd if rank.rank is not None],
+    }
+
+
+def _meant(name: str, value: str) -> str:
+    """INFO and OFF take the same steps; only DETAIL differs."""
+    return value if name != "TORCH_DISTRIBUTED_DEBUG" else "DETAIL" if value.upper() == "DETAIL" else "OFF"

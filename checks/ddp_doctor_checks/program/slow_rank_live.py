@@ -1,0 +1,84 @@
+"""What a running job shows of DDP604: a rank that the others wait for and that is busy, or idle, somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddp_doctor.facts.job import JobRank, JobView, jobs, named
+from ddp_doctor.model import Confidence, Facts, Fix, Severity
+
+ELSEWHERE = ("user-code", "importing", "data", "import-lock", "")
+STARTING_SECONDS = 45.0
+PATIENT_SECONDS = 60.0
+
+
+def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Arguments for `SlowRank.finding`, one set per job."""
+    for view in jobs(facts):
+        late = [
+            rank for rank in view.culprits() if rank.doing in ELSEWHERE and rank.has_stack and rank.state != "exited"
+        ]
+        if late:
+            yield _finding(view, late)
+
+
+def _finding(view: JobView, late: list[JobRank]) -> dict[str, Any]:
+    first = late[0]
+    waiting = [rank for rank in view.waiting if {wait.rank for wait in rank.waits_for} & {each.rank for each in late}]
+    call = next((rank.call for rank in waiting if rank.call), "init_process_group")
+    doing = "it is working, not stuck" if first.state == "running" else "it uses no CPU: it waits for something else"
+    verb = "has" if len(late) == 1 else "have"
+    where = first.where or "its own code"
+    return {
+        "summary": f"{named(late)} {verb} not reached {call}; {'it is' if len(late) == 1 else 'they are'} still in {where}",
+        "because": f"{named(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there until the timeout; {doing}",
+        "evidence": [*(rank.evidence() for rank in late[:4]), *(rank.evidence() for rank in waiting[:3])],
+        "fixes": _fixes(first, call),
+        "severity": _severity(first, waiting),
+        "confidence": Confidence.LIKELY,
+        "ranks": [rank.rank for rank in late if rank.rank is not None],
+    }
+
+
+def _severity(late: JobRank, waiting: list[JobRank]) -> Severity:
+    """A rank that works is late, not hung: an error only where the others have waited for long in init."""
+    if late.doing == "importing" and late.state == "running" and (late.since_s or 0.0) < STARTING_SECONDS:
+        return Severity.NOTE
+    patience = max((rank.since_s or 0.0 for rank in waiting), default=0.0)
+    if late.state == "running" and (late.beyond_init or patience < PATIENT_SECONDS):
+        return Severity.WARNING
+    return Severity.ERROR
+
+
+def _fixes(late: JobRank, call: str) -> list[Fix]:
+    if late.beyond_init:
+        return [
+            Fix(
+                title=f"if the work at {late.where} is meant to take this long, give the others more time",
+                commands=("dist.init_process_group(..., timeout=timedelta(hours=2))",),
+                needs="code change, job restart",
+            ),
+            Fix(
+                title=f"if it never comes to {call}, see what it does next",
+                commands=(f"py-spy dump --pid {late.subject.pid}",),
+                needs="nothing",
+            ),
+        ]
+    return [
+        Fix(
+            title="call init_process_group first, then prepare data on one rank while the others wait in a barrier",
+            commands=(
+                'dist.init_process_group("nccl", timeout=timedelta(hours=2))',
+                "if dist.get_rank() == 0:",
+                "    prepare_data()",
+                "dist.barrier()",
+            ),
+            needs="code change, job restart",
+        ),
+        Fix(
+            title="or prepare the data before the job is started, in a run of its own",
+            commands=(f"py-spy dump --pid {late.subject.pid}   # what it does now",),
+            needs="nothing",
+        ),
+    ]

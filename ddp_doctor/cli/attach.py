@@ -1,0 +1,83 @@
+"""`attach`: what the processes of a running job show."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ddp_doctor.cli.output import Output
+from ddp_doctor.cli.signals import interrupts_end
+from ddp_doctor.examine import Selection, examine
+from ddp_doctor.facts.job import Job, JobRank, Process
+from ddp_doctor.host import Host
+from ddp_doctor.model import Facts, RankRow, Report, Target
+from ddp_doctor.packs import load_packs
+from ddp_doctor.probes.job import job_probes
+
+
+def examine_job(
+    out: Output,
+    pids: Sequence[int],
+    selection: Selection,
+    timeout: float,
+    probe_timeout: float,
+    *,
+    every: bool,
+    stacks: bool,
+    native: bool,
+) -> Report:
+    """Every rank of the jobs these processes belong to, or of every job on this node."""
+    host = interrupts_end(Host(timeout, probe_seconds=probe_timeout))
+    alive = [pid for pid in pids if host.kernel(f"/proc/{pid}/stat") is not None]
+    for pid in sorted(set(pids) - set(alive)):
+        print(f"ddp-doctor: there is no process {pid}", file=sys.stderr)
+    return examine(
+        "attach",
+        load_packs(),
+        host=host,
+        probes=job_probes(alive, every=every, stacks=stacks, native=native) if alive or every else (),
+        selection=selection,
+        describe=target,
+        rows=rows,
+        examined=lambda facts: bool(facts[JobRank] or (alive and not facts[Process])),
+        waiting=lambda facts: not facts[Job] or any(job.hung is not False for job in facts[Job]),
+        started=out.started,
+        progress=out.waiting,
+    )
+
+
+def target(facts: Facts) -> Target:
+    """The job in one line."""
+    sizes = {job.world_size for job in facts[Job]}
+    launchers = {job.launcher for job in facts[Job]} - {""}
+    return Target(
+        hosts=tuple(sorted({job.subject.host for job in facts[Job]})),
+        world_size=sizes.pop() if len(sizes) == 1 else None,
+        launcher=launchers.pop() if len(launchers) == 1 else None,
+    )
+
+
+def rows(facts: Facts) -> list[RankRow]:
+    """A row per rank, and one per rank that should be here and is not."""
+    found = [
+        RankRow(
+            rank=each.rank,
+            host=each.subject.host,
+            pid=each.subject.pid,
+            stage=each.stage.label,
+            state=each.state,
+            since_s=each.since_s,
+            cpu=each.cpu,
+            where=each.where,
+            call=each.call or ("" if each.doing in ("user-code", "") else each.doing),
+            waits_for=each.waits_for,
+        )
+        for each in facts[JobRank]
+        if each.role == "rank"
+    ]
+    for job in facts[Job]:
+        if job.complete_here:
+            found += [RankRow(rank=rank, host=job.subject.host, state="exited") for rank in job.missing]
+    jobs = {each.subject.pid: each.job for each in facts[JobRank]}
+    found.sort(key=lambda row: (jobs.get(row.pid, 0), row.rank is None, row.rank or 0))
+    return found

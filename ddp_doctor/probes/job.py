@@ -1,0 +1,387 @@
+"""A running job: its processes, sockets and stacks, read without stopping, signalling or changing any of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddp_doctor.collect import Observation, Probe
+from ddp_doctor.facts.job import (
+    CallSite,
+    Connection,
+    FileStoreState,
+    JobView,
+    Listener,
+    Process,
+    Resolved,
+    StoreKeys,
+    jobs,
+)
+from ddp_doctor.facts.process import Stack
+from ddp_doctor.host import Answer, Host
+from ddp_doctor.interpret.family import families, number
+from ddp_doctor.interpret.job import interpret as interpret_job
+from ddp_doctor.interpret.waits import TOGETHER
+from ddp_doctor.model import Absent, Facts, Subject
+from ddp_doctor.readers.call_site import read_call_site
+from ddp_doctor.readers.pyspy_dump import KEPT_ARGUMENTS, read_threads
+
+LAUNCH_VARIABLES = (
+    r"RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|NODE_RANK$|MASTER_|PET_|TORCH|GLOO_|NCCL_|TP_SOCKET|USE_LIBUV$|SLURM_"
+    r"|OMPI_COMM|PMI_|MPI_LOCAL|PL_|LT_|ACCELERATE_|CUDA_VISIBLE_DEVICES$|LIGHTNING|RAY_"
+)
+WAITING_FRAMES = r"torch/distributed/|torch/nn/parallel/|torch/multiprocessing/"
+ARGUMENT_FRAMES = r"torch/distributed/|torch/multiprocessing/spawn\.py$"
+DUMPS_AT_ONCE = 4
+MOST_FILES = 12
+MOST_KEYS = 128
+SECONDS_PER_DUMP = 3.0
+SECONDS_PER_NATIVE_DUMP = 20.0
+
+
+def job_probes(pids: Iterable[int], *, every: bool, stacks: bool, native: bool) -> tuple[Probe, ...]:
+    """The probes of the jobs that these processes belong to, or of every job on this node."""
+    asked = frozenset(pids)
+
+    def take_processes(host: Host, known: Facts) -> Iterator[Observation]:
+        del known
+        yield from _processes(host, asked, every)
+
+    def take_stacks(host: Host, known: Facts) -> Iterator[Observation]:
+        yield from _stacks(host, known, native)
+
+    probes = [Probe(name="processes", gives=(Process, Connection, Listener), take=take_processes)]
+    if stacks:
+        probes.append(Probe(name="stacks", gives=(Stack,), builds_on=(Process,), take=take_stacks))
+    probes.append(
+        Probe(
+            name="surroundings",
+            gives=(CallSite, Resolved, FileStoreState, StoreKeys),
+            builds_on=(Process, Connection, Listener, Stack),
+            take=_surroundings,
+            risk="network",
+        )
+    )
+    return tuple(probes)
+
+
+def _surroundings(host: Host, known: Facts) -> Iterator[Observation]:
+    """What the ranks' own positions make worth a look: lines of the script, MASTER_ADDR, the store, the store's file."""
+    with_ranks = known.plus(interpret_job(known))
+    for view in jobs(with_ranks):
+        members = {each.subject.pid for each in (*view.ranks, *view.others)}
+        processes = {process.pid: process for process in known[Process] if process.pid in members}
+        yield from _call_sites(host, view, processes)
+        yield from _names(host, view, processes)
+        yield from _files(host, view, processes)
+        yield from _store(host, view, processes, known[Listener])
+
+
+def _call_sites(host: Host, view: JobView, processes: Mapping[int, Process]) -> Iterator[Observation]:
+    together = [rank for rank in view.ranks if rank.doing in TOGETHER and rank.beyond_init]
+    if not together or not any(rank.waits_for for rank in together):
+        return
+    wanted: dict[str, set[str]] = {}
+    for rank in together:
+        process = processes[rank.subject.pid or 0]
+        for place in rank.places[:4]:
+            file, _, _ = place.rpartition(":")
+            base = f"/proc/{process.pid}/root"
+            whole = file if file.startswith("/") else f"{process.cwd}/{file}"
+            wanted.setdefault(f"{base}{whole}", set()).add(place)
+    files = dict.fromkeys(sorted(wanted)[:MOST_FILES])
+    # ranks of one file system see one text: read each path once
+    by_path = {path.partition("/root")[2]: path for path in files}
+    texts = host.read(*by_path.values(), limit=1 << 20)
+    for path in wanted:
+        text = texts.get(by_path.get(path.partition("/root")[2], ""))
+        for place in wanted[path] if text else ():
+            file, _, line = place.rpartition(":")
+            site = read_call_site(text or "", file, int(line))
+            if site is not None:
+                yield site
+
+
+def _names(host: Host, view: JobView, processes: Mapping[int, Process]) -> Iterator[Observation]:
+    seen = set()
+    for rank in view.ranks:
+        process = processes[rank.subject.pid or 0]
+        if rank.doing != "refused" or not rank.master_address or is_address(rank.master_address):
+            continue
+        if (rank.master_address, process.network) in seen:
+            continue
+        seen.add((rank.master_address, process.network))
+        answer = host.ask("resolve", {"names": [rank.master_address]}, python=_inside(host, process, mount=True))
+        told = answer.first
+        subject = Subject(host=host.name)
+        if "addresses" in told or "error" in told:
+            yield Resolved(
+                subject=subject,
+                source=f"the resolver, as PID {process.pid} sees it",
+                name=rank.master_address,
+                addresses=tuple(told.get("addresses", ())),
+                error=told.get("error", ""),
+                network=process.network,
+            )
+        elif answer.status == "timeout":
+            yield Resolved(
+                subject=subject,
+                source=f"the resolver, as PID {process.pid} sees it",
+                name=rank.master_address,
+                error=f"the resolver gave {answer.reason}",
+                network=process.network,
+            )
+
+
+def _files(host: Host, view: JobView, processes: Mapping[int, Process]) -> Iterator[Observation]:
+    users = {rank.init_method[len("file://") :]: rank for rank in view.ranks if rank.init_method.startswith("file://")}
+    if not users:
+        return
+    paths = {f"/proc/{rank.subject.pid}/root{path}": path for path, rank in users.items()}
+    answer = host.ask("file_store", {"paths": list(paths)})
+    for message in answer.messages:
+        fields = {**message, "path": paths[message["path"]], "subject": {"host": host.name}}
+        yield msgspec.convert({**fields, "source": fields["path"]}, FileStoreState)
+
+
+def _store(
+    host: Host, view: JobView, processes: Mapping[int, Process], listeners: Sequence[Listener]
+) -> Iterator[Observation]:
+    """Ask the job's own store, and only where a process of the job itself is seen to host it."""
+    waiting = [rank for rank in view.waiting if rank.doing in ("waiting-for-clients", "store-key", "gloo-mesh")]
+    ports = {rank.master_port for rank in waiting}
+    size = min(view.job.world_size or 0, MOST_KEYS)
+    for listener in listeners:
+        process = processes.get(listener.owner or 0)
+        hosts = process is not None and any(name.startswith("pt_tcpstore") for name in process.threads)
+        if process is None or not hosts or listener.port not in ports or process.state in ("T", "t", "D", "Z"):
+            continue
+        address = "127.0.0.1" if listener.address in ("0.0.0.0", "::") else listener.address
+        groups = sorted({number(rank.group) or 0 for rank in waiting})[:3]
+        keys = [f"/default_pg/{group}//cpu//0/{rank}" for group in groups for rank in range(size)]
+        question = {"address": address, "port": listener.port, "seconds": 1.0, "keys": keys}
+        told = host.ask("ask_store", question, seconds=2.0, python=_inside(host, process)).first
+        if told.get("verdict") == "store":
+            there = set(told.get("present", ()))
+            yield StoreKeys(
+                subject=Subject(host=host.name),
+                source=f"the store at {address}:{listener.port}",
+                address=address,
+                port=listener.port,
+                answer="store",
+                joined=told.get("joined"),
+                present=tuple(key for key in keys if key in there),
+                absent=tuple(key for key in keys if key not in there) if "present" in told else (),
+                network=listener.network,
+            )
+        return
+
+
+def _inside(host: Host, process: Process, *, mount: bool = False) -> tuple[str, ...] | None:
+    """The start of a command that runs the doctor's own Python in a process's namespaces; None where they are ours."""
+    flags = []
+    if process.network != _namespace("self", "net"):
+        flags.append("--net")
+    if mount and _namespace(str(process.pid), "mnt") not in (None, _namespace("self", "mnt")):
+        flags.append("--mount")
+    if not flags:
+        return None
+    python = sys.executable or "python3"
+    return ("nsenter", "--target", str(process.pid), *flags, "--", python, "-I", "-S")
+
+
+def _namespace(pid: str, kind: str) -> int | None:
+    try:
+        return int(str(Path(f"/proc/{pid}/ns/{kind}").readlink()).partition("[")[2].rstrip("]"))
+    except (OSError, ValueError):
+        return None
+
+
+def _processes(host: Host, asked: frozenset[int], every: bool) -> Iterator[Observation]:
+    processes, connections, listeners, absents = _read(host, asked)
+    found = families(processes, connections)
+    wanted: set[int] = set(asked)
+    for family in found:
+        members = {process.pid for process in family.members}
+        above = {pid for process in family.members for pid in process.ancestors}
+        if every or asked & (members | above):
+            wanted |= members
+    yield from (process for process in processes if process.pid in wanted)
+    yield from (each for each in connections if each.subject.pid in wanted)
+    networks = {process.network for process in processes if process.pid in wanted}
+    yield from (each for each in listeners if each.network in networks)
+    yield from (absent for absent in absents if absent.about.pid is None or absent.about.pid in wanted)
+
+
+def _read(host: Host, asked: frozenset[int]) -> tuple[list[Process], list[Connection], list[Listener], list[Absent]]:
+    """One worker reads all; a process that blocks it is left out and the rest is asked for again."""
+    stuck: list[int] = []
+    absents: list[Absent] = []
+    while True:
+        request = {"pids": sorted(asked), "variables": LAUNCH_VARIABLES, "skip": stuck}
+        answer = host.ask("processes", request)
+        last = next((each["begin"] for each in reversed(answer.messages) if "begin" in each), None)
+        done = any("done" in each for each in answer.messages)
+        if done or answer.status != "timeout" or last is None or last in stuck or not host.deadline:
+            break
+        stuck.append(last)
+        absents.append(
+            Absent(
+                kind=Process.kind(),
+                about=Subject(host=host.name, pid=last),
+                status="timeout",
+                reason=f"the memory map of PID {last} gave no answer: {answer.reason}",
+            )
+        )
+    if not done:
+        status = "crashed" if answer.status == "ok" else answer.status
+        absents.append(Absent(kind=Process.kind(), about=Subject(host=host.name), status=status, reason=answer.reason))
+    return (*_decode(host, answer, asked), absents)
+
+
+def _decode(
+    host: Host, answer: Answer, asked: frozenset[int]
+) -> tuple[list[Process], list[Connection], list[Listener]]:
+    raw: dict[int, dict[str, Any]] = {}
+    connections: list[Connection] = []
+    listeners: list[Listener] = []
+    for message in answer.messages:
+        if "process" in message:
+            raw[message["process"]["pid"]] = message["process"]
+        elif "more" in message and message["more"] in raw:
+            raw[message["more"]].update({name: value for name, value in message.items() if name != "more"})
+        elif "sockets" in message:
+            subject = _subject(host, raw[message["sockets"]])
+            connections += [_connection(subject, message["network"], row) for row in message["rows"]]
+        elif "listener" in message:
+            fields = {name: value for name, value in message.items() if name in Listener.__struct_fields__}
+            fields |= {"port": message["listener"], "subject": {"host": host.name}}
+            fields["source"] = "/proc/net/tcp"
+            listeners.append(msgspec.convert(fields, Listener))
+    processes = []
+    for found in raw.values():
+        fields = {name: value for name, value in found.items() if name in Process.__struct_fields__}
+        fields["tasks"] = [
+            dict(zip(("id", "name", "state", "wchan", "age_s"), row, strict=True)) for row in found.get("tasks", ())
+        ]
+        fields |= {"subject": msgspec.to_builtins(_subject(host, found)), "source": f"/proc/{found['pid']}"}
+        fields["asked"] = found["pid"] in asked
+        processes.append(msgspec.convert(fields, Process))
+    return processes, connections, listeners
+
+
+def _subject(host: Host, found: dict[str, Any]) -> Subject:
+    return Subject(host=host.name, pid=found["pid"], start_time=found["start_time"])
+
+
+def _connection(subject: Subject, network: int | None, row: list[Any]) -> Connection:
+    local, local_port, peer, peer_port, state, unsent, unread = row
+    return Connection(
+        subject=subject,
+        source=f"/proc/{subject.pid}/net/tcp",
+        local=local,
+        local_port=local_port,
+        peer=peer,
+        peer_port=peer_port,
+        state=state,
+        unsent=unsent,
+        unread=unread,
+        network=network,
+    )
+
+
+def _stacks(host: Host, known: Facts, native: bool) -> Iterator[Observation]:
+    """Stacks of every member but launch helpers; also how much CPU each used and which threads moved."""
+    alive = {process.pid: process for process in known[Process] if not process.gone}
+    each = SECONDS_PER_NATIVE_DUMP if native else SECONDS_PER_DUMP
+    seconds = max(host.probe_seconds, each * (1 + len(alive) // DUMPS_AT_ONCE))
+    request = {
+        "pids": sorted(alive),
+        "py_spy": py_spy(),
+        "arguments": sorted(KEPT_ARGUMENTS),
+        "waiting": WAITING_FRAMES,
+        "argument_frames": ARGUMENT_FRAMES,
+        "each": each,
+        "seconds": seconds,
+        "at_once": DUMPS_AT_ONCE,
+        "native": native,
+    }
+    if not alive:
+        return
+    answer = host.ask("stacks", request, seconds=seconds + 1)
+    threads: dict[int, list[dict[str, Any]]] = {}
+    heads: dict[int, dict[str, Any]] = {}
+    for message in answer.messages:
+        if "thread" in message:
+            threads.setdefault(message["of"], []).append(message["thread"])
+        elif "pid" in message:
+            heads[message["pid"]] = message
+    for pid, process in alive.items():
+        head = heads.get(pid, {"error": answer.reason or "no answer", "late": answer.status == "timeout"})
+        if "error" in head:
+            yield refused(host, pid, process.subject, "timeout" if head.get("late") else "ok", head["error"])
+        elif not head.get("same") or head["start_time"] != process.subject.start_time:
+            yield Absent(kind=Stack.kind(), about=process.subject, status="absent", reason=f"PID {pid} ended meanwhile")
+        else:
+            moved = {int(thread) for thread in head["moved"] or ()} if head.get("moved") is not None else None
+            for stack in read_threads(threads.get(pid, []), f"pid {pid}", process.subject):
+                yield msgspec.structs.replace(
+                    stack,
+                    process_cpu=head.get("cpu"),
+                    gloo_cpu=head.get("gloo_cpu"),
+                    moved=None if moved is None else stack.subject.thread in moved,
+                )
+
+
+def refused(host: Host, pid: int, subject: Subject, status: str, why: str) -> Absent:
+    """Why py-spy could not read a process, and the exact command that can."""
+    me = host.kernel("/proc/self/status") or ""
+    theirs = host.kernel(f"/proc/{pid}/status") or ""
+    scope = (host.kernel("/proc/sys/kernel/yama/ptrace_scope") or "0").strip()
+    command = f"sudo {sysconfig.get_path('scripts')}/ddp-doctor attach {pid}"
+    retry = f'run "{command}"'
+    if re.search(r"ermission|not permitted", why):
+        if _field(me, "Uid") != _field(theirs, "Uid"):
+            reason = f"cannot read PID {pid}: it belongs to another user (uid {_field(theirs, 'Uid')})"
+        elif scope != "0":
+            reason = f"cannot read PID {pid}: kernel.yama.ptrace_scope is {scope}"
+            retry += ', or "sudo sysctl kernel.yama.ptrace_scope=0" for all of this user\'s processes'
+        else:
+            reason = f"cannot read PID {pid}: this process lacks the capability SYS_PTRACE"
+            retry = "in Docker add --cap-add SYS_PTRACE, or " + retry
+        return Absent(kind=Stack.kind(), about=subject, status="denied", reason=reason, how_to_get=retry)
+    last = why.splitlines()[-1] if why else status
+    return Absent(
+        kind=Stack.kind(),
+        about=subject,
+        status="timeout" if status == "timeout" else "absent",
+        reason=f"py-spy on PID {pid}: {last}",
+        how_to_get=retry if status != "timeout" else "",
+    )
+
+
+def _field(status: str, name: str) -> str:
+    return next((line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:")), "?")
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address and no name."""
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def py_spy() -> str:
+    """The py-spy that was installed with the doctor, else the one on PATH."""
+    ours = Path(sysconfig.get_path("scripts"), "py-spy")
+    return str(ours) if ours.exists() else shutil.which("py-spy") or "py-spy"

@@ -1,0 +1,116 @@
+"""The checks of programs on a running job's ranks, as values."""
+
+from __future__ import annotations
+
+import pytest
+from checking import run_check
+from ddp_doctor_checks.program.collective_mismatch import CollectiveMismatch
+from ddp_doctor_checks.program.ddp_model_mismatch import DdpModelMismatch
+from ddp_doctor_checks.program.peer_died import PeerDied
+from ddp_doctor_checks.program.rank_conditional import RankConditional
+from ddp_doctor_checks.program.rank_stopped import RankStopped
+from ddp_doctor_checks.program.slow_rank import SlowRank
+from ddp_doctor_checks.program.subgroup_misuse import SubgroupMisuse
+from ddp_doctor_checks.program.uneven_inputs import UnevenInputs
+from job_facts import UNREADABLE, busy, collective, connection, job, parted, process, waiting
+
+from ddp_doctor.facts.job import CallSite
+from ddp_doctor.model import Check, Confidence, Severity, Stage
+
+DIFFERENT = job(collective(0, "barrier", 1), collective(1, "all_reduce", 0))
+WAYS = [
+    (RankConditional, "rank-conditional"),
+    (CollectiveMismatch, "collective"),
+    (SubgroupMisuse, "group"),
+    (DdpModelMismatch, "model"),
+    (UnevenInputs, "uneven"),
+]
+
+
+@pytest.mark.parametrize(("check", "fault"), WAYS)
+def test_hit_ranks_in_different_calls(check: type[Check], fault: str) -> None:
+    judged = run_check(check, *DIFFERENT, parted(fault, 0))
+    (finding,) = judged.findings
+    assert judged.outcome.status == "hit"
+    assert (finding.ranks, finding.confidence) == ((0,), Confidence.LIKELY)
+    assert "rank 0" in finding.summary
+
+
+@pytest.mark.parametrize(("check", "fault"), WAYS)
+def test_clear_where_the_ranks_part_in_another_way(check: type[Check], fault: str) -> None:
+    other = next(each for _, each in WAYS if each != fault)
+    assert run_check(check, *DIFFERENT, parted(other, 0)).outcome.status == "clear"
+
+
+@pytest.mark.parametrize("check", [check for check, _ in WAYS] + [SlowRank, RankStopped, PeerDied])
+def test_unknown_without_rights(check: type[Check]) -> None:
+    assert run_check(check, UNREADABLE).outcome.status == "unknown"
+
+
+def test_the_condition_is_quoted() -> None:
+    site = CallSite(
+        source="train.py:12", file="train.py", line=12, conditions=("if rank == 0:",), code="dist.barrier()"
+    )
+    (finding,) = run_check(RankConditional, *DIFFERENT, parted("rank-conditional", 0, sites=(site,))).findings
+    assert finding.evidence[0].value == "if rank == 0:  ->  dist.barrier()"
+    assert finding.fixes[0].commands == ("if rank == 0:", "    ...  # no collective in here", "dist.barrier()")
+
+
+def test_slow_rank_is_an_error_once_the_others_have_waited_for_long_in_init() -> None:
+    soon = job(waiting(0, 1, since_s=5.0), busy(1), culprits=(1,))
+    late = job(waiting(0, 1, since_s=312.0), busy(1), culprits=(1,))
+    (warning,), (error,) = run_check(SlowRank, *soon).findings, run_check(SlowRank, *late).findings
+    assert (warning.severity, error.severity) == (Severity.WARNING, Severity.ERROR)
+    assert error.summary == "rank 1 has not reached init_process_group; it is still in train.py:88 prepare_dataset"
+    assert error.ranks == (1,)
+
+
+def test_slow_rank_that_imports_is_a_note() -> None:
+    (finding,) = run_check(
+        SlowRank, *job(waiting(0, 1), busy(1, doing="importing", call="import", since_s=3.0), culprits=(1,))
+    ).findings
+    assert finding.severity is Severity.NOTE
+
+
+def test_slow_rank_past_init_is_a_warning_while_it_works() -> None:
+    ranks = job(collective(0, "all_reduce", 1), busy(1, stage=Stage.INITIALIZED, at_most=Stage.TRAINING), culprits=(1,))
+    (finding,) = run_check(SlowRank, *ranks).findings
+    assert finding.severity is Severity.WARNING
+
+
+def test_clear_where_nobody_is_waited_for() -> None:
+    assert run_check(SlowRank, *job(busy(0), busy(1))).outcome.status == "clear"
+
+
+def test_hit_stopped() -> None:
+    (finding,) = run_check(RankStopped, *job(waiting(0, 1), busy(1, state="stopped")), process(1, state="T")).findings
+    assert (finding.confidence, finding.ranks) == (Confidence.CERTAIN, (1,))
+    assert finding.fixes[0].commands == ("kill -CONT 4101",)
+    assert "by a signal" in finding.summary
+
+
+def test_a_debugger_is_named() -> None:
+    (finding,) = run_check(RankStopped, *job(waiting(0, 1), busy(1, state="stopped")), process(1, state="t")).findings
+    assert "by a debugger" in finding.summary
+
+
+def test_clear_nobody_stopped() -> None:
+    assert run_check(RankStopped, *job(waiting(0, 1), busy(1)), process(0), process(1)).outcome.status == "clear"
+
+
+def test_hit_a_rank_that_has_ended() -> None:
+    ranks = job(waiting(0, 1), busy(1, state="exited"))
+    (finding,) = run_check(PeerDied, *ranks, process(0), process(1, state="Z", exit_code=-9)).findings
+    assert "killed by signal 9" in finding.summary and finding.ranks == (1,)
+
+
+def test_hit_the_store_closed_its_connection() -> None:
+    ranks = job(waiting(1, 0, doing="gloo-mesh"), missing=(0,))
+    (finding,) = run_check(PeerDied, *ranks, process(1), connection(1, "CLOSE_WAIT")).findings
+    assert finding.ranks == (0,)
+
+
+def test_clear_all_alive() -> None:
+    ranks = job(waiting(0, 1), waiting(1, 0))
+    judged = run_check(PeerDied, *ranks, process(0), process(1), connection(1, "ESTABLISHED"))
+    assert judged.outcome.status == "clear"
