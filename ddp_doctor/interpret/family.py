@@ -269,6 +269,9 @@ def _join_siblings(members: Sequence[Process], roles: Mapping[int, Role], groups
 
 
 def _are_parts(left: Sequence[Process], right: Sequence[Process]) -> bool:
+    if all(process.now is None and process.set_at_start is None for process in (*left, *right)):
+        # without the right to see their variables, one script and one parent have to do
+        return True
     ours, theirs = {rank_of(process) for process in left}, {rank_of(process) for process in right}
     if None in ours or None in theirs or ours & theirs:
         return False

@@ -40,7 +40,7 @@ LAUNCH_VARIABLES = (
 )
 WAITING_FRAMES = r"torch/distributed/|torch/nn/parallel/|torch/multiprocessing/"
 ARGUMENT_FRAMES = r"torch/distributed/|torch/multiprocessing/spawn\.py$"
-DUMPS_AT_ONCE = 4
+DUMPS_AT_ONCE = 6
 MOST_FILES = 12
 MOST_KEYS = 128
 SECONDS_PER_DUMP = 3.0
@@ -225,11 +225,16 @@ def _read(host: Host, asked: frozenset[int]) -> tuple[list[Process], list[Connec
     """One worker reads all; a process that blocks it is left out and the rest is asked for again."""
     stuck: list[int] = []
     absents: list[Absent] = []
+    tries = 0
     while True:
         request = {"pids": sorted(asked), "variables": LAUNCH_VARIABLES, "skip": stuck}
         answer = host.ask("processes", request)
         last = next((each["begin"] for each in reversed(answer.messages) if "begin" in each), None)
         done = any("done" in each for each in answer.messages)
+        if answer.status == "crashed" and tries < 1:
+            # processes come and go while they are read
+            tries += 1
+            continue
         if done or answer.status != "timeout" or last is None or last in stuck or not host.deadline:
             break
         stuck.append(last)

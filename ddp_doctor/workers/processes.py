@@ -32,8 +32,11 @@ def text(path):
 
 
 def stat_of(path):
+    """Name and further fields; OSError also where the process went while it was read."""
     head, _, tail = read(path).rpartition(b")")
     fields = tail.split()
+    if not fields:
+        raise ProcessLookupError(path)
     return head.split(b"(", 1)[1].decode("utf-8", "replace"), fields
 
 
@@ -390,6 +393,6 @@ def listeners(say, tables, owners, masters, everyone, now):
                     for piece in read("/proc/%d/cmdline" % pid).split(b"\0")
                     if piece
                 ][:12]
-            except OSError:
+            except (OSError, IndexError):
                 pass
         say(message)

@@ -26,7 +26,7 @@ def main(request, say, hear):
             say({"address": address, "name": found})
 
     threads = [threading.Thread(target=resolve, args=(name,), daemon=True) for name in request["names"]]
-    threads += [threading.Thread(target=name_of, args=(each,), daemon=True) for each in request["addresses"]]
+    threads += [threading.Thread(target=name_of, args=(each,), daemon=True) for each in request.get("addresses", ())]
     for thread in threads:
         thread.start()
     for thread in threads:
