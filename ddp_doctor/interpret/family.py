@@ -152,10 +152,14 @@ def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
     child_of_torch = above is not None and above.torch is not False and above.command != "pt_data_worker"
     if process.gone:
         return "rank" if above is not None and (_is_launcher(above) or _distributed(above)) else "other"
-    if process.torch is False and not _distributed(process) and not process.asked:
-        return "other"
-    if _distributed(process) or process.asked:
+    if _distributed(process):
         return "rank"
+    if process.asked:
+        # a shell or wrapper that the user named stands for the ranks below it
+        below = any(process.pid in other.ancestors and _distributed(other) for other in everyone.values())
+        return "parent" if below else "rank"
+    if process.torch is False:
+        return "other"
     if child_of_torch and (process.torch or "--multiprocessing-fork" in words) and not process.gone:
         return "rank"
     if process.torch and any(

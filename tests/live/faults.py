@@ -37,6 +37,8 @@ class Part:
     """A or B: the host, a network namespace, that it is started on."""
     knows: tuple[str, ...] = ("10.77.0.1 hostA", "10.77.0.2 hostB")
     """The lines of that host's /etc/hosts besides localhost."""
+    contained: bool = False
+    """Whether it starts in PID, mount, IPC and network namespaces of its own."""
     waited_for: bool = True
     """Whether it marks the moment before its hang."""
     bystander: bool = False
@@ -63,7 +65,7 @@ class Fault:
     @property
     def needs_root(self) -> bool:
         """Whether it takes place on hosts of its own."""
-        return any(part.host for part in self.parts)
+        return any(part.host or part.contained for part in self.parts)
 
 
 def rank(number: int, size: int, script: str = "meet.py", **changes: object) -> Part:
@@ -90,6 +92,12 @@ def ranks(
 def torchrun(*options: str, script: str = "meet.py", **variables: str) -> Part:
     """torchrun, as its module."""
     return Part(script=script, module=("-m", "torch.distributed.run", *options), variables=variables, waited_for=False)
+
+
+def container(started: int, size: int, **variables: str) -> Part:
+    """Ranks in a container of their own."""
+    values = {"STARTED": str(started), "SIZE": str(size), "MASTER_PORT": PORT, **variables}
+    return Part(script="in_container.py", variables=values, contained=True, waited_for=False)
 
 
 def server(kind: str, **variables: str) -> Part:
@@ -280,6 +288,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault("master-address-swallowed", ("DDP302",), (1,), on_hosts(only=(1,), MASTER_ADDR="10.88.0.77"),
           "MASTER_ADDR is an address that swallows packets", settle=3.0,
           network=("-n B route add 10.88.0.0/24 dev vB", "-n B neigh add 10.88.0.77 lladdr 02:00:00:00:00:99 dev vB nud permanent")),
+    # --- in a container, seen from outside
+    Fault("container-rank-2-missing", ("DDP101",), (2,), (container(2, 3),), "two of three ranks in a container", marks=2, settle=2.5),
+    Fault("container-rank-1-prepares-data", ("DDP604",), (1,), (container(2, 2, LATE_RANK="1"),),
+          "a rank in a container prepares data before init", marks=2, settle=2.5),
 )  # fmt: skip
 
 CONTROLS: tuple[Fault, ...] = (
@@ -315,7 +327,7 @@ def running(fault: Fault, log: Path | None = None, seconds: float = 90.0) -> Ite
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         cleanup.callback(_kill, started)
         output = open(log, "wb") if log else subprocess.DEVNULL
-        hosts = cleanup.enter_context(_hosts(fault, values)) if fault.needs_root else {}
+        hosts = cleanup.enter_context(_hosts(fault, values)) if any(part.host for part in fault.parts) else {}
         for part in fault.parts:
             if part.delay:
                 time.sleep(part.delay)
@@ -371,6 +383,8 @@ def _hosts(fault: Fault, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
 
 def _on(part: Part, hosts: Mapping[str, str], folder: Path) -> list[str]:
     """The start of a command that runs on a host of its own, with its name and its /etc/hosts."""
+    if part.contained:
+        return ["unshare", "--pid", "--fork", "--mount-proc", "--net", "--ipc"]
     if not part.host:
         return []
     known = folder / f"hosts-{part.host}"

@@ -132,3 +132,9 @@ def test_ranks_in_one_call_do_not_part() -> None:
 
 def test_send_and_recv_are_two_sides_of_one_call() -> None:
     assert divergence([collective(0, "send"), collective(1, "recv")], []) is None
+
+
+def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
+    shell = process(None, pid=900, command="bash", arguments=("bash", "start.sh"), asked=True, torch=False)
+    (family,) = families([shell, ranked(0), ranked(1)], [])
+    assert family.roles == {900: "parent", 4100: "rank", 4101: "rank"}
