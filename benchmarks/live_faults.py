@@ -90,6 +90,14 @@ def main() -> int:
         )
         if options.show and not good:
             print(json.dumps({key: report.get(key) for key in ("verdict", "ranks", "error")}, indent=1)[:6000])
+            print(
+                {
+                    outcome["reason"]
+                    for outcome in report.get("outcomes", ())
+                    if outcome["status"] in ("unknown", "crashed")
+                }
+            )
+            print([probe for probe in report.get("probes", ()) if probe["status"] != "ok"])
             for finding in report["findings"]:
                 print("   ", finding["id"], finding["severity"], finding["confidence"], finding["summary"])
     median = statistics.median(times) if times else 0.0

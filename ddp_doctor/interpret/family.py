@@ -221,7 +221,7 @@ def _join_endpoints(members: Sequence[Process], groups: _Groups) -> None:
             loopback = where[0] in ("", "localhost") or where[0].startswith("127.")
             keys.append((*where, process.network if loopback else None))
         words = process.arguments
-        for option, value in zip(words, [*words[1:], ""], strict=True):
+        for option, value in zip(words, [*words[1:], ""], strict=False):
             name, _, inline = option.partition("=")
             if name in ENDPOINT_OPTIONS:
                 keys.append((name.replace("_", "-"), inline or value, process.network))

@@ -152,7 +152,9 @@ def _job(
         for row in ranks
     ]
     blamed = culprits([row for row in waiting if row.role == "rank"])
-    launcher = next((draft for draft in drafts if roles[draft.process.pid] in ("launcher", "parent")), None)
+    starters = [draft for draft in drafts if roles[draft.process.pid] == "launcher"]
+    starters += [draft for draft in drafts if roles[draft.process.pid] == "parent" and draft.process.torch]
+    launcher = next(iter(starters), None)
     job = Job(
         subject=Subject(host=drafts[0].process.subject.host),
         source="/proc",
@@ -236,7 +238,8 @@ def _rank(place: int, draft: _Draft, role: Role) -> tuple[JobRank, list[Fact]]:
     since = _since(process, task, seen)
     row = JobRank(
         subject=subject,
-        source=stack.source if stack else process.source,
+        source=(stack.source if stack else process.source)
+        + (f" ({process.inner_pid} inside its container)" if process.inner_pid is not None else ""),
         job=place,
         rank=draft.rank if role == "rank" else None,
         world_size=draft.size,

@@ -349,7 +349,7 @@ def main(request, say, hear):
             maps = text_whole("/proc/%d/maps" % pid)
             more["torch"] = "/libtorch_cpu" in maps or "/libc10." in maps
             more["now"] = environment_now(pid, maps, wanted)
-        except (OSError, ValueError, struct.error, IndexError):
+        except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass
         say(more)
         port = (more.get("now") or more.get("set_at_start") or {}).get("MASTER_PORT", "")

@@ -63,7 +63,7 @@ def must_not_wait(pid):
 
 def dump(py_spy, pid, seconds, *flags):
     argv = [py_spy, "dump", "--json", "--pid", str(pid), *flags]
-    if "--native" not in flags and must_not_wait(pid):
+    if "--native" not in flags and "--nonblocking" not in flags and must_not_wait(pid):
         argv.append("--nonblocking")
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -108,11 +108,13 @@ def keep(thread, kept, patterns):
     }
 
 
+def identity(thread):
+    return thread.get("os_thread_id") or thread.get("thread_id")
+
+
 def places(threads):
     return {
-        thread.get("os_thread_id") or thread.get("thread_id"): [
-            (frame.get("name"), frame.get("line")) for frame in thread.get("frames", ())
-        ]
+        identity(thread): [(frame.get("name"), frame.get("line")) for frame in thread.get("frames", ())]
         for thread in threads
     }
 
@@ -177,12 +179,16 @@ class Looks:
         in_torch = any(
             waiting.search(frame.get("filename") or "") for thread in threads for frame in thread.get("frames", ())
         )
-        again, _, _ = self._dump(pid, *(("--locals",) if in_torch else ()))
+        # the second look pauses nobody: a thread that waits has the same frames, and one that runs has moved
+        again, _, _ = self._dump(pid, "--nonblocking", *(("--locals",) if in_torch else ()))
         moved = None
         if again is not None:
-            moved = [key for key, frames in places(again).items() if places(threads).get(key) not in (None, frames)]
+            first, now = places(threads), {identity(thread): thread for thread in again}
+            moved = [key for key, frames in places(again).items() if first.get(key) not in (None, frames)]
             if not self._request.get("native"):
-                threads = again
+                threads = [
+                    thread if identity(thread) in moved else now.get(identity(thread), thread) for thread in threads
+                ]
         used = [None, None]
         if before is not None and after is not None:
             used = [round(max(0.0, late - early) / (until - at), 4) for early, late in zip(before, after)]

@@ -40,7 +40,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
 def option(words: tuple[str, ...], name: str) -> str:
     """The value of a torchrun option in either spelling; empty if it is not given."""
     spellings = (f"--{name}", f"--{name.replace('-', '_')}")
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         given, equals, value = word.partition("=")
         if given in spellings:
             return value if equals else following

@@ -138,3 +138,7 @@ def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
     shell = process(None, pid=900, command="bash", arguments=("bash", "start.sh"), asked=True, torch=False)
     (family,) = families([shell, ranked(0), ranked(1)], [])
     assert family.roles == {900: "parent", 4100: "rank", 4101: "rank"}
+
+
+def test_a_process_whose_command_line_is_gone_costs_nothing() -> None:
+    assert pids(ranked(0), ranked(1, arguments=())) == [[4100, 4101]]
