@@ -128,16 +128,31 @@ def _roles(everyone: Mapping[int, Process]) -> dict[int, Role]:
         if roles[pid] == "rank" and _only_starts_ranks(process, children[pid], roles):
             roles[pid] = "parent"
     for pid, process in everyone.items():
-        above = everyone.get(process.parent)
-        if roles[pid] != "rank" or above is None or roles[above.pid] != "rank" or process.gone:
+        if roles[pid] != "rank" or process.gone:
             continue
-        if rank_of(process) == rank_of(above) and not _starts_anew(process, above):
+        chain = (everyone[each] for each in process.ancestors or (process.parent,) if each in everyone)
+        above = next((other for other in chain if roles[other.pid] == "rank"), None)
+        if above is not None and rank_of(process) == rank_of(above) and not _starts_anew(process, above):
             # a helper that a rank started, or a wrapper around the rank itself
             wrapper = in_network(process) or (
                 not in_network(above) and bool(above.tasks) and above.tasks[0].wchan == "do_wait"
             )
             roles[above.pid if wrapper else pid] = "other"
+        elif process.torch is False and not in_network(process) and _is_shadow(process, everyone.values(), roles):
+            roles[pid] = "other"
     return roles
+
+
+def _is_shadow(process: Process, everyone: Iterable[Process], roles: Mapping[int, Role]) -> bool:
+    """A process without torch that only inherited a rank's variables, such as a logger that outlived its parent."""
+    return rank_of(process) is not None and any(
+        other is not process
+        and roles[other.pid] == "rank"
+        and other.torch
+        and rank_of(other) == rank_of(process)
+        and endpoint_of(other) == endpoint_of(process)
+        for other in everyone
+    )
 
 
 def _role(process: Process, everyone: Mapping[int, Process]) -> Role:

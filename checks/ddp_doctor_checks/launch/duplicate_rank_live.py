@@ -47,6 +47,9 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                         needs="job restart",
                     ),
                 ],
-                "confidence": Confidence.CERTAIN,
+                # one that never came near torch.distributed may merely have inherited RANK
+                "confidence": Confidence.CERTAIN
+                if all(rank.call or rank.beyond_init for rank in same)
+                else Confidence.LIKELY,
                 "ranks": [number],
             }

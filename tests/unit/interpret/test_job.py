@@ -142,3 +142,18 @@ def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
 
 def test_a_process_whose_command_line_is_gone_costs_nothing() -> None:
     assert pids(ranked(0), ranked(1, arguments=())) == [[4100, 4101]]
+
+
+def test_a_worker_of_a_fork_server_is_no_second_rank() -> None:
+    server = process(
+        None, pid=4400, parent=4100, ancestors=(4100,), arguments=("python", "-c", "multiprocessing.forkserver")
+    )
+    worker = ranked(0, pid=4500, parent=4400, ancestors=(4400, 4100, 900))
+    (family,) = families([ranked(0), ranked(1), server, worker], [])
+    assert sorted(family.roles) == [4100, 4101]
+
+
+def test_a_logger_that_inherited_a_rank_and_lost_its_parent_is_no_second_rank() -> None:
+    logger = ranked(0, pid=4500, parent=1, ancestors=(1,), arguments=("python", "-m", "wandb"), torch=False)
+    (family,) = families([ranked(0), ranked(1), logger], [])
+    assert sorted(family.roles) == [4100, 4101]
