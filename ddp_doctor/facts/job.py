@@ -187,6 +187,8 @@ class CallSite(Fact, frozen=True, kw_only=True):
     code: str = ""
     after_loops: tuple[int, ...] = ()
     """First lines of loops of the same function that end above this line."""
+    paired: bool = False
+    """Whether another line under a condition on the rank makes the same call, as where one rank works first."""
     loop_lines: tuple[int, ...] = ()
     """First lines of the loops around it."""
 

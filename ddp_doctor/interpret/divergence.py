@@ -39,6 +39,9 @@ def divergence(ranks: Sequence[JobRank], sites: Sequence[CallSite]) -> Divergenc
     parted = under if 0 < len(under) < len(ranks) else []
     sites_of_parted = [conditional[rank.subject.pid] for rank in parted]
     if len(calls) == 1:
+        # one rank that works first while the others wait in a barrier is how datasets are prepared
+        if any(rank.state == "running" for rank in apart) or any(site.paired for site in sites_of_parted):
+            return None
         return _found("rank-conditional", together, parted, sites_of_parted) if parted else None
     operations = {operation(rank) for rank in together}
     if operations <= {*STEPPING}:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from ddp_doctor.facts.job import CallSite
 
 MOST_CHARACTERS = 120
+CALL = re.compile(r"(\w+)\(")
+ON_RANK = re.compile(r"\s*(?:if|elif)\b.*(?:rank|is_main|main_process)", re.IGNORECASE)
 
 
 def read_call_site(text: str, file: str, line: int) -> CallSite | None:
@@ -54,8 +57,22 @@ def read_call_site(text: str, file: str, line: int) -> CallSite | None:
         conditions=tuple(reversed(conditions)),
         loops=tuple(reversed(loops)),
         code=_short(lines[line - 1].strip()),
+        paired=_has_a_pair(lines, line),
         after_loops=tuple(behind),
         loop_lines=tuple(around),
+    )
+
+
+def _has_a_pair(lines: list[str], line: int) -> bool:
+    """`if rank != 0: barrier()` before, and `if rank == 0: barrier()` after what one rank does first."""
+    called = CALL.findall(lines[line - 1])
+    if not called:
+        return False
+    same = re.compile(rf"\b{re.escape(called[-1])}\(")
+    return any(
+        same.search(text) and (ON_RANK.match(text) or ON_RANK.match(lines[place - 1] if place else ""))
+        for place, text in enumerate(lines)
+        if place != line - 1
     )
 
 

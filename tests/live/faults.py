@@ -311,6 +311,7 @@ CONTROLS: tuple[Fault, ...] = (
     Fault("beside-another-job", (), None,
           (*ranks(2, "healthy.py", HOW="", MASTER_PORT=PORT), *ranks(2, "healthy.py", HOW="slow", MASTER_PORT="{other}")),
           "two jobs on one node"),
+    Fault("one-rank-first", (), None, ranks(2, "healthy.py", HOW="one-rank-first"), "rank 0 prepares data, the other waits in a barrier"),
     Fault("training-on-2-hosts", (), None, on_hosts("healthy.py", HOW=""), "two hosts train"),
 )  # fmt: skip
 

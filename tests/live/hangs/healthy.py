@@ -6,7 +6,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from common import TIMEOUT, ready
+from common import TIMEOUT, ready, work_for_ever
 from torch.nn.parallel import DistributedDataParallel
 
 how = os.environ["HOW"]
@@ -19,6 +19,16 @@ def train(slow=0.0):
         model(torch.randn(64, 64)).sum().backward()
         optimizer.step()
         time.sleep(slow)
+
+
+def prepare_once():
+    rank = dist.get_rank()
+    if rank != 0:
+        dist.barrier()
+    else:
+        work_for_ever()
+    if rank == 0:
+        dist.barrier()
 
 
 def main():
@@ -34,6 +44,8 @@ def main():
         group = dist.new_group([0, 1], timeout=TIMEOUT)
         while True:
             dist.all_reduce(torch.ones(100), group=group)
+    if how == "one-rank-first":
+        prepare_once()
     train(0.2 if how == "slow" else 0.0)
 
 

@@ -157,3 +157,9 @@ def test_a_logger_that_inherited_a_rank_and_lost_its_parent_is_no_second_rank() 
     logger = ranked(0, pid=4500, parent=1, ancestors=(1,), arguments=("python", "-m", "wandb"), torch=False)
     (family,) = families([ranked(0), ranked(1), logger], [])
     assert sorted(family.roles) == [4100, 4101]
+
+
+def test_ranks_that_wait_for_the_one_that_works_first_do_not_part() -> None:
+    site = CallSite(file="train.py", line=12, conditions=("if rank != 0:",), code="dist.barrier()", paired=True)
+    late = collective(0, "", doing="user-code", state="waiting")
+    assert divergence([collective(1, "barrier", 0), late], [site]) is None

@@ -52,3 +52,10 @@ def test_the_file_of_a_rendezvous(tmp_path: Path) -> None:
     there, absent = answer.messages
     assert there["written"] == {"/default_pg/0//cpu//0/0": 2, "cnt": 1}
     assert absent == {"path": str(tmp_path / "none"), "exists": False, "error": "No such file or directory"}
+
+
+def test_one_rank_first_is_a_pair_of_calls() -> None:
+    text = "if rank != 0:\n    dist.barrier()\nprepare()\nif rank == 0:\n    dist.barrier()\n"
+    site, alone = read_call_site(text, "a.py", 2), read_call_site(text[:-36], "a.py", 2)
+    assert site is not None and site.paired
+    assert alone is not None and not alone.paired
