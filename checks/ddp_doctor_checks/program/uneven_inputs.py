@@ -14,7 +14,7 @@ class UnevenInputs(Check):
     id, name = "DDP602", "uneven-inputs"
     title = "The ranks get different numbers of batches"
     needs = ((LogEvent, JobRank),)
-    acts_at = frozenset({Stage.TRAINING}) | {Stage.INITIALIZED, Stage.DDP_VERIFY}
+    acts_at = frozenset({Stage.TRAINING}) | {Stage.INITIALIZED, Stage.FIRST_COLLECTIVE, Stage.DDP_VERIFY}
     explains = ("DDP604",)
     told = Told(
         because="ranks with fewer batches leave the loop earlier, and the others wait in the next step's collective",
