@@ -266,17 +266,18 @@ def _no_transport(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argument
     }
 
 
+LOOK_AT_LINKS = Fix(
+    title="look at the links, and start the fabric manager (machines with NVSwitch)",
+    commands=("nvidia-smi nvlink --status", "sudo systemctl restart nvidia-fabricmanager"),
+    needs="root",
+)
+
+
 def _nvlink(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
     return "DDP406", {
         "summary": f"{_ranks(cause)}: the driver refuses P2P between GPUs that NVLink connects",
         "because": "NCCL takes this for a fault and ends; the fabric manager or a link is down",
-        "fixes": [
-            Fix(
-                title="look at the links, and start the fabric manager (machines with NVSwitch)",
-                commands=("nvidia-smi nvlink --status", "sudo systemctl restart nvidia-fabricmanager"),
-                needs="root",
-            )
-        ],
+        "fixes": [LOOK_AT_LINKS],
         "confidence": Confidence.LIKELY,
     }
 

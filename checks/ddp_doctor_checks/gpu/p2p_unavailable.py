@@ -38,10 +38,12 @@ class P2pUnavailable(Check):
         return absent.reason if absent else ""
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        routes = {(route.first, route.second): route for route in facts[PairRoute]}
+        failing = {pair for pair, route in routes.items() if route.route == "fails"}
         denied = [pair for pair in facts[P2pPair] if pair.first < pair.second and pair.ok is False]
+        denied = [pair for pair in denied if (pair.first, pair.second) not in failing]
         if not denied:
             return
-        routes = {(route.first, route.second): route for route in facts[PairRoute]}
         known = [routes[pair.first, pair.second] for pair in denied if (pair.first, pair.second) in routes]
         version = known[0].version if known else ""
         ways = sorted({WAYS[route.route] for route in known if route.route in WAYS})

@@ -55,6 +55,7 @@ static void read_line(const char *line) {
     if (sscanf(line, "driver_version %31s", the_node.driver_version) == 1) return;
     if (sscanf(line, "cuda_version %d", &the_node.cuda_version) == 1) return;
     if (sscanf(line, "gpus %d", &the_node.gpu_count) == 1) return;
+    if (sscanf(line, "nvlinks %d", &the_node.nvlinks) == 1) return;
     if (sscanf(line, "gpu %d %63s %255[^\n]", &gpu, key, value) == 3) {
         read_gpu(&the_node.gpus[gpu], key, value);
         return;
