@@ -329,7 +329,7 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
     first = _first(facts, cause)
     if first.outcome != "failed":
         return "DDP407", {
-            "summary": f"{_ranks(cause)}: the CUDA driver did not give a context on device {first.device}",
+            "summary": f"{_ranks(cause)}: {first.call or 'the CUDA driver'} does not return on device {first.device}",
             "because": "a driver that does not answer stops the rank before NCCL" + _wait(cause),
             "fixes": [_LOOK_AT_GPU],
             "confidence": Confidence.LIKELY,
@@ -392,7 +392,8 @@ def _proven(fix: Fix, cause: CommunicatorCause) -> Fix:
 def _absent_from_collective(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
     first = _first(facts, cause)
     return "DDP407", {
-        "summary": f"{_ranks(cause)} never launched the first all-reduce on GPU {first.pci or first.device}",
+        "summary": f"{_ranks(cause)} never launched the first all-reduce on GPU {first.pci or first.device}"
+        + (f": {first.call} does not return" if first.call else ""),
         "because": "the communicator was complete on every rank, so its own GPU or driver keeps it" + _wait(cause),
         "fixes": [_LOOK_AT_GPU],
     }

@@ -58,7 +58,7 @@ class CommunicatorRank(Fact, frozen=True, kw_only=True):
     """One rank that the doctor started itself, alone on a libnccl: how far ncclCommInitRank and a checked all-reduce came.
 
     `step` is the last one it began. `unfinished` means that it still waited when another rank had failed. `value_ok` is
-    None before the all-reduce returned. `last_error` is ncclGetLastError, which no success ever clears.
+    None before the all-reduce returned. `call` is the last one of the driver or NCCL that it made. `last_error` is ncclGetLastError, which no success ever clears.
     """
 
     rank: int
@@ -94,6 +94,8 @@ class CommunicatorRank(Fact, frozen=True, kw_only=True):
         what = f"NCCL {self.version or '?'} rank {self.rank}/{self.world_size} {self.outcome} at {self.step or 'start'}"
         if self.error:
             return f"{what}: {self.call} -> {self.error}"
+        if self.call and self.outcome == "timeout":
+            return f"{what}, in {self.call}"
         return f"{what}: wrong values" if self.value_ok is False else what
 
 

@@ -162,7 +162,10 @@ def form(
             msgspec.structs.replace(fact, outcome="unfinished") if fact.outcome == "timeout" else fact for fact in found
         ]
     if not conclusive:
-        raise TimeoutError(f"the trial communicator was still moving when its {given:.0f} s were over")
+        out = ", ".join(
+            f"rank {fact.rank} in {fact.call or fact.step or 'its start'}" for fact in found if not fact.value_ok
+        )
+        raise TimeoutError(f"the trial communicator was not done when its {given:.0f} s were over: {out}")
     return found
 
 
@@ -249,6 +252,7 @@ class _Rank:
         self.seconds = float(message.get("seconds", self.seconds))
         self._told.update(message.get("here", {}))
         self._told.update({key: value for key, value in message.items() if key in _KEPT})
+        self._told["call"] = message.get("calling", self._told.get("call"))
         if "failed" in message:
             self.outcome = "failed"
             self._told.update(message["failed"])

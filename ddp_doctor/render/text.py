@@ -44,7 +44,12 @@ def render(report: Report, style: Style | None = None) -> str:
         lines += [*_undecided(report, style), ""]
     for finding in serious:
         lines += [*_finding(finding, style), ""]
-    body = [*_areas(report, style), *_pairs(report, style), *(line for note in notes for line in _note(note, style)), *_unknowns(report, style)]
+    body = [
+        *_areas(report, style),
+        *_pairs(report, style),
+        *(line for note in notes for line in _note(note, style)),
+        *_unknowns(report, style),
+    ]
     if body:
         lines += [*body, ""]
     if style.verbose:

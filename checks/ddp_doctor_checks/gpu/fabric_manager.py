@@ -91,4 +91,3 @@ class FabricManager(Check):
             fixes=[communicator.LOOK_AT_LINKS],
             confidence=Confidence.LIKELY,
         )
-

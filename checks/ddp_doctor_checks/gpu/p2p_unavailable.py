@@ -57,7 +57,9 @@ class P2pUnavailable(Check):
             f"no P2P between GPUs {named}: {denied[0].read if denied[0].read != 'ok' else denied[0].write}"
             + (f"; NCCL {version} connects them {' or '.join(ways)}" if ways else ""),
             because="NCCL's line `P2P is disabled between connected GPUs` says this; it costs bandwidth and stops nothing. "
-            + truth_about_ignoring(version, any(pair.link == "nvlink" for pair in denied)),
+            + truth_about_ignoring(version, any(pair.link == "nvlink" for pair in denied))
+            + ". Of a job that hangs, look elsewhere for what stops it: `ddp-doctor attach --all` while it hangs, or "
+            "`ddp-doctor run --script train.py` for how it starts its ranks",
             evidence=evidence,
             fixes=[
                 Fix(
