@@ -330,7 +330,7 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
     if first.outcome != "failed":
         return "DDP407", {
             "summary": f"{_ranks(cause)}: {first.call or 'the CUDA driver'} does not return on device {first.device}",
-            "because": "a driver that does not answer stops the rank before NCCL" + _wait(cause),
+            "because": "a driver that does not answer stops the rank, and NCCL has no part in it" + _wait(cause),
             "fixes": [_LOOK_AT_GPU],
             "confidence": Confidence.LIKELY,
         }
@@ -338,7 +338,7 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
     fix = Fix(title="see which processes hold the GPU", commands=("nvidia-smi",), needs="nothing")
     return ("DDP409" if memory else "DDP408" if first.code == 46 else "DDP407"), {
         "summary": f"{_ranks(cause)}: {first.call} on device {first.device}: {first.error}",
-        "because": "the rank ends before NCCL" + _wait(cause),
+        "because": "the rank ends there, and NCCL has no part in it" + _wait(cause),
         "fixes": [fix],
     }
 

@@ -298,8 +298,8 @@ def _wrong_values(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
 
 
 def _late(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
-    """A rank of ours that never got to NCCL: the driver or the loading of the library did not end, or failed."""
-    for fault, step in (("late-in-device", "device"), ("late-in-library", "library")):
+    """A rank of ours that stands outside NCCL: the driver or the loading of the library did not end, or failed."""
+    for fault, step in (("late-in-device", "device"), ("late-in-library", "library"), ("late-in-device", "buffer")):
         late = [rank for rank in ranks if rank.trial and rank.trial.step == step and rank.trial.outcome != "passed"]
         if late and late[0].trial:
             culprits = [rank.rank for rank in late]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import time
@@ -214,6 +215,7 @@ class _Rank:
             "device": plan.device,
             "root": plan.root,
             "needed_mib": plan.needed_mib,
+            "yields": len(os.sched_getaffinity(0)) <= plan.world_size,
         }
         self.child: Child = children.enter_context(
             host.start("communicator", request, environ=self.environ, python=plan.python)
@@ -226,7 +228,7 @@ class _Rank:
         self.warned = False
         self._told: dict[str, Any] = {}
         self._steps = 0
-        self._printed = 0
+        self._read = 0
         self._progress = 0
         self._seen = (0, 0)
 
@@ -262,13 +264,12 @@ class _Rank:
 
     def moved(self) -> bool:
         """Whether it has said or printed something new; a connection tried again and again is nothing new."""
-        printed = self.child.printed()
-        if len(printed) != self._printed:
-            lines = printed.splitlines()
-            self._printed, self._progress = len(printed), sum("retrying" not in line for line in lines)
-            self.warned = any(
-                found.level == "WARN" and not is_noise(found) for line in lines for found in parse_all(line)
-            )
+        new = self.child.printed_after(self._read)
+        self._read += len(new)
+        for line in new.decode("utf-8", "replace").splitlines():
+            self._progress += "retrying" not in line
+            if "NCCL WARN" in line:
+                self.warned = self.warned or any(found.level == "WARN" and not is_noise(found) for found in parse_all(line))
         told = (self._steps, self._progress)
         moved, self._seen = told != self._seen, told
         return moved

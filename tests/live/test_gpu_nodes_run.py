@@ -29,7 +29,7 @@ QUICK = {"nvlink_refused", "mig_one_rank"}
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 TIMEOUT = 10.0
 ALLOWED = TIMEOUT + 2.0
-AT_ONCE = 3
+AT_ONCE = 2
 
 
 @pytest.fixture(scope="session")
@@ -162,16 +162,24 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
     late = {call: round(seconds, 1) for call, seconds, _ in found if seconds > ALLOWED}
     silent = [call for call, _, told in found if not named(call, told)]
     print(f"{len(found)} calls, the slowest ended after {max(seconds for _, seconds, _ in found):.1f} s")
-    assert (late, silent) == ({}, [])
+    assert late == {}
+    assert silent == []
 
 
 def named(call: str, told: str) -> bool:
-    """Whether the report names the call: by itself, or as NCCL's where only NCCL made it."""
-    inside_nccl = call.startswith("cuda") or call in NCCL_ALONE
-    return call.removesuffix("_v2").removesuffix("_v3") in told or (inside_nccl and "NCCL" in told)
+    """Whether the report names the call, or NCCL's function where NCCL alone made it: nobody sees into that."""
+    inside = call.startswith(INSIDE_NCCL) and any(function in told for function in ("ncclCommInitRank", "ncclAllReduce"))
+    return call.removesuffix("_v2").removesuffix("_v3") in told or inside or (call == "kernel" and "cuStreamQuery" in told)
 
 
-NCCL_ALONE = {"launch", "kernel", "kernel_over_p2p"}
+INSIDE_NCCL = (
+    "cuda",
+    "cuMemCreate",
+    "cuMemImport",
+    "launch",
+    "nvmlDeviceGetNvLinkCapability",
+    "nvmlDeviceGetHandleByPciBusId",
+)
 
 
 def make(folder: Path) -> Path:
