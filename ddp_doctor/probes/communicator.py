@@ -44,6 +44,8 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
+ONE_CHANNEL = {"NCCL_MAX_NCHANNELS": "1"}
+"""Where ranks outnumber cores: every rank still reads from and writes to its neighbours, once instead of per channel."""
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 RESERVE_SECONDS = 1.0
 """Left of the whole budget to end the ranks and tell of them."""
@@ -207,7 +209,10 @@ class _Rank:
     def __init__(self, host: Host, plan: Plan, children: ExitStack) -> None:
         self.plan = plan
         self.host = host
-        self.environ = {**worker_environment(host.environ), **LOGGING, **plan.environ}
+        scarce = len(os.sched_getaffinity(0)) <= plan.world_size
+        examined = {**worker_environment(host.environ), **plan.environ}
+        chosen = any("NCHANNELS" in name or "_CTAS" in name for name in examined)
+        self.environ = {**LOGGING, **(ONE_CHANNEL if scarce and not chosen else {}), **examined}
         request = {
             "libnccl": plan.libnccl,
             "rank": plan.rank,
@@ -215,7 +220,7 @@ class _Rank:
             "device": plan.device,
             "root": plan.root,
             "needed_mib": plan.needed_mib,
-            "yields": len(os.sched_getaffinity(0)) <= plan.world_size,
+            "yields": scarce,
         }
         self.child: Child = children.enter_context(
             host.start("communicator", request, environ=self.environ, python=plan.python)
