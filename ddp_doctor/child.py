@@ -117,6 +117,13 @@ class Child:
         size = os.fstat(self._printed).st_size
         return os.pread(self._printed, MOST_PRINTED, max(0, size - MOST_PRINTED)).decode("utf-8", "replace")
 
+    def printed_after(self, place: int) -> bytes:
+        """The whole lines written from that byte on, 16 MiB at most; empty while there is none."""
+        if os.fstat(self._printed).st_size <= place:
+            return b""
+        data = os.pread(self._printed, MOST_PRINTED, place)
+        return data[: data.rfind(b"\n") + 1] if len(data) < MOST_PRINTED else data
+
     def exit_code(self, seconds: float = SECONDS_TO_DIE) -> int | None:
         """The exit code (negative for a signal) once it has ended within that time, else None."""
         try:

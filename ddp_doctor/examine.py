@@ -13,7 +13,7 @@ from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
 from ddp_doctor.interpret import interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
-from ddp_doctor.model import Check, Facts, Ignored, LeftBehind, ProbeRun, RankRow, Report, Target, Tool
+from ddp_doctor.model import Check, Facts, GpuPair, Ignored, LeftBehind, ProbeRun, RankRow, Report, Target, Tool
 from ddp_doctor.packs import Loaded, pack_failed
 
 
@@ -52,6 +52,7 @@ def examine(
     selection: Selection | None = None,
     describe: Callable[[Facts], Target] | None = None,
     rows: Callable[[Facts], Sequence[RankRow]] | None = None,
+    pairs: Callable[[Facts], Iterable[GpuPair]] = lambda facts: (),
     examined: Callable[[Facts], bool] = lambda facts: True,
     waiting: Callable[[Facts], bool] = lambda facts: False,
     progress: Callable[[tuple[str, ...]], None] | None = None,
@@ -103,6 +104,7 @@ def examine(
         probes=runs,
         ignored=ignored,
         areas=tuple(area for area in areas if area is not None),
+        pairs=tuple(pairs(meant)),
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
         interrupted=(host.interrupted if host else "") or None,
     )

@@ -447,6 +447,17 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class GpuPair(msgspec.Struct, frozen=True, kw_only=True):
+    """How NCCL joins two GPUs of one host, by nvidia-smi's indexes; `first` reads from and writes to `second`."""
+
+    host: str = ""
+    first: int
+    second: int
+    route: str
+    link: str = ""
+    why: str = ""
+
+
 class LeftBehind(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that was killed and did not die, because the kernel does not let it (state D)."""
 
@@ -468,6 +479,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     redacted: Redacted = Redacted()
     ignored: tuple[Ignored, ...] = ()
     areas: tuple[Area, ...] = ()
+    pairs: tuple[GpuPair, ...] = ()
     left_behind: tuple[LeftBehind, ...] = ()
     interrupted: str | None = None
 

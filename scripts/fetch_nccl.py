@@ -1,6 +1,6 @@
 """Fetch the libnccl of given versions for the tests that run it: `python scripts/fetch_nccl.py [VERSION...]`.
 
-They go to `$DDP_DOCTOR_NCCL` or `~/.cache/ddp-doctor/nccl`, 250 to 450 MB each, from the `nvidia-nccl-cu12` wheels.
+They go to `$DDP_DOCTOR_TEST_NCCL` or `~/.cache/ddp-doctor/nccl`, 250 to 450 MB each, from the `nvidia-nccl-cu12` wheels.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def fetch(version: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(os.environ.get("DDP_DOCTOR_NCCL") or Path.home() / ".cache" / "ddp-doctor" / "nccl")
+    target = Path(os.environ.get("DDP_DOCTOR_TEST_NCCL") or Path.home() / ".cache" / "ddp-doctor" / "nccl")
     for wanted in sys.argv[1:] or VERSIONS:
         fetch(wanted, target)

@@ -266,17 +266,18 @@ def _no_transport(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argument
     }
 
 
+LOOK_AT_LINKS = Fix(
+    title="look at the links, and start the fabric manager (machines with NVSwitch)",
+    commands=("nvidia-smi nvlink --status", "sudo systemctl restart nvidia-fabricmanager"),
+    needs="root",
+)
+
+
 def _nvlink(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
     return "DDP406", {
         "summary": f"{_ranks(cause)}: the driver refuses P2P between GPUs that NVLink connects",
         "because": "NCCL takes this for a fault and ends; the fabric manager or a link is down",
-        "fixes": [
-            Fix(
-                title="look at the links, and start the fabric manager (machines with NVSwitch)",
-                commands=("nvidia-smi nvlink --status", "sudo systemctl restart nvidia-fabricmanager"),
-                needs="root",
-            )
-        ],
+        "fixes": [LOOK_AT_LINKS],
         "confidence": Confidence.LIKELY,
     }
 
@@ -328,8 +329,8 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
     first = _first(facts, cause)
     if first.outcome != "failed":
         return "DDP407", {
-            "summary": f"{_ranks(cause)}: the CUDA driver did not give a context on device {first.device}",
-            "because": "a driver that does not answer stops the rank before NCCL" + _wait(cause),
+            "summary": f"{_ranks(cause)}: {first.call or 'the CUDA driver'} does not return on device {first.device}",
+            "because": "a driver that does not answer stops the rank, and NCCL has no part in it" + _wait(cause),
             "fixes": [_LOOK_AT_GPU],
             "confidence": Confidence.LIKELY,
         }
@@ -337,7 +338,7 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
     fix = Fix(title="see which processes hold the GPU", commands=("nvidia-smi",), needs="nothing")
     return ("DDP409" if memory else "DDP408" if first.code == 46 else "DDP407"), {
         "summary": f"{_ranks(cause)}: {first.call} on device {first.device}: {first.error}",
-        "because": "the rank ends before NCCL" + _wait(cause),
+        "because": "the rank ends there, and NCCL has no part in it" + _wait(cause),
         "fixes": [fix],
     }
 
@@ -391,7 +392,8 @@ def _proven(fix: Fix, cause: CommunicatorCause) -> Fix:
 def _absent_from_collective(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
     first = _first(facts, cause)
     return "DDP407", {
-        "summary": f"{_ranks(cause)} never launched the first all-reduce on GPU {first.pci or first.device}",
+        "summary": f"{_ranks(cause)} never launched the first all-reduce on GPU {first.pci or first.device}"
+        + (f": {first.call} does not return" if first.call else ""),
         "because": "the communicator was complete on every rank, so its own GPU or driver keeps it" + _wait(cause),
         "fixes": [_LOOK_AT_GPU],
     }

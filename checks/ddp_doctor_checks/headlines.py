@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from ddp_doctor.facts.communicator import CommunicatorRank
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.host import Limit, ShmSpace, size
 from ddp_doctor.facts.launch import Ancestor, Launcher
 from ddp_doctor.facts.names import GlooInterface, NcclInterface, Resolution
+from ddp_doctor.facts.p2p import PairRoute
 from ddp_doctor.facts.rendezvous import Meeting, Port
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.facts.software import TorchCuda, TorchRuntime, TrialRank
@@ -77,6 +81,32 @@ def gpus_and_driver(facts: Facts) -> str:
     return ", ".join(f"{who} sees {count}" for who, count in known.items()) + used
 
 
+def pairs_of_gpus(facts: Facts) -> str:
+    """How NCCL will join the GPUs of this node."""
+    routes = facts[PairRoute]
+    if not routes:
+        return ""
+    ways = Counter(route.route for route in routes if route.first < route.second)
+    if set(ways) == {"p2p"}:
+        links = {route.link for route in routes}
+        over = "NVLink" if links == {"nvlink"} else "PCIe" if "nvlink" not in links else "NVLink or PCIe"
+        said = f"P2P over {over} for every pair"
+    else:
+        names = {"p2p": "by P2P", "shm": "through shared memory", "net": "over the network", "fails": "not at all"}
+        said = ", ".join(f"{count} {names[way]}" for way, count in sorted(ways.items()))
+        said = f"of {ways.total()} pairs {said}" if ways.total() > 1 else said.removeprefix("1 ")
+    return f"NCCL {routes[0].version} joins them: {said}"
+
+
+def trial_communicator(facts: Facts) -> str:
+    """The doctor's own communicator on NCCL."""
+    ranks = [rank for rank in facts[CommunicatorRank] if not rank.without_p2p]
+    if not ranks or any(rank.outcome != "passed" for rank in ranks):
+        return ""
+    slowest = max(rank.seconds for rank in ranks)
+    return f"{len(ranks)} ranks on NCCL {ranks[0].version} initialised and all-reduced right values in {slowest:.2f} s"
+
+
 def trial_ranks(facts: Facts) -> str:
     """Ranks of the doctor's own that went through init and a checked all-reduce."""
     ranks = facts[TrialRank]
@@ -116,6 +146,8 @@ HEADLINES = (
     Headline(title="port", ids=("DDP112", "DDP209"), say=store_port),
     Headline(title="interfaces", ids=("DDP301", "DDP303"), say=interfaces),
     Headline(title="GPUs and driver", ids=("DDP403", "DDP407", "DDP408", "DDP413", "DDP501"), say=gpus_and_driver),
+    Headline(title="pairs of GPUs", ids=("DDP406",), say=pairs_of_gpus),
+    Headline(title="trial communicator", ids=("DDP401", "DDP402", "DDP508"), say=trial_communicator),
     Headline(title="trial ranks", ids=("DDP507", "DDP508"), say=trial_ranks),
     Headline(title="room and limits", ids=("DDP405", "DDP503"), say=room_and_limits),
     Headline(title="script", ids=("DDP103", "DDP104", "DDP107", "DDP115", "DDP601", "DDP605"), say=script),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,10 +15,11 @@ from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
+from ddp_doctor.facts.p2p import PairRoute
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.host import Host, Options
 from ddp_doctor.interpret.launcher import started_by
-from ddp_doctor.model import Facts, Report, Target
+from ddp_doctor.model import Facts, GpuPair, Report, Target
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes import probes_for_run
 from ddp_doctor.probes.interpreter import CHOICE_SECONDS, Choice, NoInterpreter, choose_python
@@ -55,9 +57,22 @@ def examine_node(
         probes=(*probes_for_run(), *((scripts_probe([str(script)]),) if script else ())),
         selection=selection,
         describe=lambda facts: _target(facts, host, choice),
+        pairs=_pairs,
         started=out.started,
         progress=out.waiting,
     )
+
+
+def _pairs(facts: Facts) -> Iterator[GpuPair]:
+    for route in facts[PairRoute]:
+        yield GpuPair(
+            host=route.subject.host,
+            first=route.first,
+            second=route.second,
+            route=route.route,
+            link=route.link or "",
+            why=route.why,
+        )
 
 
 def _target(facts: Facts, host: Host, choice: Choice) -> Target:

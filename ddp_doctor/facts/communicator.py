@@ -28,6 +28,23 @@ Phase = Literal[
 GPU's identity, `topology` what connects the GPUs, `connect` joins the transports. The last two are `connect` and its end
 where NCCL leaves them to the first collective (2.22 and later, with cuMem)."""
 
+STAGES: dict[Phase, Stage] = {
+    "silent": Stage.INITIALIZED,
+    "interface": Stage.COMM_BOOTSTRAP,
+    "driver": Stage.COMM_BOOTSTRAP,
+    "network": Stage.COMM_BOOTSTRAP,
+    "bootstrap": Stage.COMM_BOOTSTRAP,
+    "exchange": Stage.COMM_TOPOLOGY,
+    "topology": Stage.COMM_TOPOLOGY,
+    "rings": Stage.COMM_TOPOLOGY,
+    "connect": Stage.TRANSPORT,
+    "connected": Stage.TRANSPORT,
+    "complete": Stage.FIRST_COLLECTIVE,
+    "first-connect": Stage.TRANSPORT,
+    "first-connected": Stage.FIRST_COLLECTIVE,
+}
+"""The stage of a rank in each phase."""
+
 Fault = Literal[
     "interface",
     "unreachable",
@@ -58,7 +75,8 @@ class CommunicatorRank(Fact, frozen=True, kw_only=True):
     """One rank that the doctor started itself, alone on a libnccl: how far ncclCommInitRank and a checked all-reduce came.
 
     `step` is the last one it began. `unfinished` means that it still waited when another rank had failed. `value_ok` is
-    None before the all-reduce returned. `last_error` is ncclGetLastError, which no success ever clears.
+    None before the all-reduce returned. `call` is the last one of the driver or NCCL that it
+    made. `last_error` is ncclGetLastError, which no success ever clears.
     """
 
     rank: int
@@ -94,6 +112,8 @@ class CommunicatorRank(Fact, frozen=True, kw_only=True):
         what = f"NCCL {self.version or '?'} rank {self.rank}/{self.world_size} {self.outcome} at {self.step or 'start'}"
         if self.error:
             return f"{what}: {self.call} -> {self.error}"
+        if self.call and self.outcome == "timeout":
+            return f"{what}, in {self.call}"
         return f"{what}: wrong values" if self.value_ok is False else what
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from ddp_doctor.facts.communicator import Phase
 from ddp_doctor.model import Confidence, Evidence, Fact, Folded, Severity, Stage
 
 Sort = Literal["cause", "ambiguous", "clue", "echo", "harmless", "progress"]
@@ -75,12 +76,12 @@ class Suspicion(Fact, frozen=True, kw_only=True):
 
 
 class NcclProgress(Fact, frozen=True, kw_only=True):
-    """How far one process came with one communicator. `phase` is the last line's, counted as NCCL's versions order them.
+    """How far one process came with one communicator, by its last line that shows progress.
 
     `peers` are the addresses it kept trying, `interfaces` what its bootstrap uses, `last` the line it stopped at.
     """
 
-    phase: int
+    phase: Phase
     stage: Stage
     complete: bool = False
     rank: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from ddp_doctor.model import Fact
@@ -56,15 +55,3 @@ class PairRoute(Fact, frozen=True, kw_only=True):
 
     def text(self) -> str:
         return f"GPU {self.first} -> {self.second}: {self.route}, {self.why}"
-
-
-def matrix(routes: Sequence[PairRoute]) -> list[str]:
-    """The routes of one node as the lines of a table: a row reads and writes the GPU of the column."""
-    gpus = sorted({route.first for route in routes} | {route.second for route in routes})
-    cells = {(route.first, route.second): route.route for route in routes}
-    width = max(6, *(len(f"GPU{gpu}") + 2 for gpu in gpus)) if gpus else 0
-    lines = ["".join([" " * width, *(f"GPU{gpu}".ljust(width) for gpu in gpus)]).rstrip()]
-    for gpu in gpus:
-        row = ["-" if gpu == other else cells.get((gpu, other), "?").upper() for other in gpus]
-        lines.append("".join([f"GPU{gpu}".ljust(width), *(cell.ljust(width) for cell in row)]).rstrip())
-    return lines

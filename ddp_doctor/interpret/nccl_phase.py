@@ -10,59 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast, get_args
+from typing import cast
 
 import msgspec
 
-from ddp_doctor.facts.communicator import CommunicatorCause, CommunicatorRank, CommunicatorStop, Fault, Phase
+from ddp_doctor.facts.communicator import STAGES, CommunicatorCause, CommunicatorRank, CommunicatorStop, Fault, Phase
 from ddp_doctor.interpret import Interpreter
-from ddp_doctor.model import Fact, Facts, Stage, Subject
-from ddp_doctor.readers.nccl_log import NcclLine, is_noise, parse_all
+from ddp_doctor.model import Fact, Facts, Subject
+from ddp_doctor.readers.nccl_log import PHASES, NcclLine, PhaseReader, is_noise, parse_all
 
-PHASES = cast("tuple[Phase, ...]", get_args(Phase))
-STAGES: dict[Phase, Stage] = {
-    "silent": Stage.INITIALIZED,
-    "interface": Stage.COMM_BOOTSTRAP,
-    "driver": Stage.COMM_BOOTSTRAP,
-    "network": Stage.COMM_BOOTSTRAP,
-    "bootstrap": Stage.COMM_BOOTSTRAP,
-    "exchange": Stage.COMM_TOPOLOGY,
-    "topology": Stage.COMM_TOPOLOGY,
-    "rings": Stage.COMM_TOPOLOGY,
-    "connect": Stage.TRANSPORT,
-    "connected": Stage.TRANSPORT,
-    "complete": Stage.FIRST_COLLECTIVE,
-    "first-connect": Stage.TRANSPORT,
-    "first-connected": Stage.FIRST_COLLECTIVE,
-}
-BOOTSTRAP_BEFORE_START = (2, 22, 3)
-"""Up to here `Init START` is printed when the bootstrap is over, later before it begins."""
 IDLE = frozenset({"polls", "computes", "socket", "sleep", "lock", "read"})
 """What a thread that waits for another rank, or works, does; anything else is a system call that does not return."""
 
-_MARKS: tuple[tuple[Phase, re.Pattern[str]], ...] = (
-    ("interface", re.compile(r"Bootstrap ?: Using")),
-    ("driver", re.compile(r"cudaDriverVersion|NCCL version")),
-    ("network", re.compile(r"NET/(?!Plugin)|Using network|DMA-BUF is available|Assigned NET plugin")),
-    ("exchange", re.compile(r"Bootstrap timings")),
-    (
-        "topology",
-        re.compile(
-            r"P2P is disabled|Could not enable P2P|Legacy IPC not supported|NVLS multicast support|Setting affinity"
-            r"|Affinity for GPU|MNNVL busId|GPU Direct RDMA (?:Enabled|Disabled) for"
-        ),
-    ),
-    (
-        "rings",
-        re.compile(
-            r"Rank \d+: \d+ (?:CollNet|Net) devices|comm 0x\w+ rank \d+ nRanks|Channel \d+/\d+ :(?:\s+\d+)+$"
-            r"|Trees \[0\]|P2P Chunksize|Check P2P Type|\[Proxy Service"
-        ),
-    ),
-    ("connect", re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\] .*via")),
-    ("connected", re.compile(r"Connected (?:all|binomial|NVLS)|threadThresholds|\d+ coll channels")),
-    ("complete", re.compile(r"Init COMPLETE")),
-)
 _USING = re.compile(r"Bootstrap ?: Using ([^:\s]+):(\S+?)<\d+>")
 _VIA = re.compile(r" via (P2P|SHM|NET)\b")
 _CONNECT = re.compile(
@@ -130,30 +89,12 @@ def version_of(lines: Sequence[NcclLine]) -> tuple[int, ...]:
 
 def phase_of(lines: Sequence[NcclLine], version: tuple[int, ...]) -> tuple[Phase, NcclLine | None]:
     """The phase behind the last line that shows progress, and that line. Without a version, the newer order."""
-    old = bool(version) and version <= BOOTSTRAP_BEFORE_START
-    furthest: Phase = "silent"
+    reader = PhaseReader(version)
     decisive = None
-    complete = False
     for line in lines:
-        if line.level not in ("INFO", "VERSION"):
-            continue
-        phase = _phase(line.message, old)
-        if phase is None:
-            continue
-        if complete and phase in ("connect", "connected"):
-            phase = "first-connect" if phase == "connect" else "first-connected"
-        complete = complete or phase == "complete"
-        if PHASES.index(phase) >= PHASES.index(furthest):
-            furthest, decisive = phase, line
-    return furthest, decisive
-
-
-def _phase(message: str, old: bool) -> Phase | None:
-    if "Init START" in message:
-        return "exchange" if old else "bootstrap"
-    if old and "Using network" in message:
-        return "bootstrap"
-    return next((phase for phase, mark in _MARKS if mark.search(message)), None)
+        if line.level in ("INFO", "VERSION") and reader.feed(line.message):
+            decisive = line
+    return reader.phase, decisive
 
 
 def find_cause(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
@@ -357,8 +298,8 @@ def _wrong_values(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
 
 
 def _late(ranks: Sequence[RankLog]) -> CommunicatorCause | None:
-    """A rank of ours that never got to NCCL: the driver or the loading of the library did not end, or failed."""
-    for fault, step in (("late-in-device", "device"), ("late-in-library", "library")):
+    """A rank of ours that stands outside NCCL: the driver or the loading of the library did not end, or failed."""
+    for fault, step in (("late-in-device", "device"), ("late-in-library", "library"), ("late-in-device", "buffer")):
         late = [rank for rank in ranks if rank.trial and rank.trial.step == step and rank.trial.outcome != "passed"]
         if late and late[0].trial:
             culprits = [rank.rank for rank in late]

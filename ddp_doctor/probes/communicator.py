@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import select
 import time
@@ -43,6 +44,8 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_LEVELS": "ALL",
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
+ONE_CHANNEL = {"NCCL_MAX_NCHANNELS": "1"}
+"""Where ranks outnumber cores: every rank still reads from and writes to its neighbours, once instead of per channel."""
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 RESERVE_SECONDS = 1.0
 """Left of the whole budget to end the ranks and tell of them."""
@@ -162,7 +165,10 @@ def form(
             msgspec.structs.replace(fact, outcome="unfinished") if fact.outcome == "timeout" else fact for fact in found
         ]
     if not conclusive:
-        raise TimeoutError(f"the trial communicator was still moving when its {given:.0f} s were over")
+        out = ", ".join(
+            f"rank {fact.rank} in {fact.call or fact.step or 'its start'}" for fact in found if not fact.value_ok
+        )
+        raise TimeoutError(f"the trial communicator was not done when its {given:.0f} s were over: {out}")
     return found
 
 
@@ -203,7 +209,10 @@ class _Rank:
     def __init__(self, host: Host, plan: Plan, children: ExitStack) -> None:
         self.plan = plan
         self.host = host
-        self.environ = {**worker_environment(host.environ), **LOGGING, **plan.environ}
+        scarce = len(os.sched_getaffinity(0)) <= plan.world_size
+        examined = {**worker_environment(host.environ), **plan.environ}
+        chosen = any("NCHANNELS" in name or "_CTAS" in name for name in examined)
+        self.environ = {**LOGGING, **(ONE_CHANNEL if scarce and not chosen else {}), **examined}
         request = {
             "libnccl": plan.libnccl,
             "rank": plan.rank,
@@ -211,6 +220,7 @@ class _Rank:
             "device": plan.device,
             "root": plan.root,
             "needed_mib": plan.needed_mib,
+            "yields": scarce,
         }
         self.child: Child = children.enter_context(
             host.start("communicator", request, environ=self.environ, python=plan.python)
@@ -223,7 +233,7 @@ class _Rank:
         self.warned = False
         self._told: dict[str, Any] = {}
         self._steps = 0
-        self._printed = 0
+        self._read = 0
         self._progress = 0
         self._seen = (0, 0)
 
@@ -249,6 +259,7 @@ class _Rank:
         self.seconds = float(message.get("seconds", self.seconds))
         self._told.update(message.get("here", {}))
         self._told.update({key: value for key, value in message.items() if key in _KEPT})
+        self._told["call"] = message.get("calling", self._told.get("call"))
         if "failed" in message:
             self.outcome = "failed"
             self._told.update(message["failed"])
@@ -258,13 +269,12 @@ class _Rank:
 
     def moved(self) -> bool:
         """Whether it has said or printed something new; a connection tried again and again is nothing new."""
-        printed = self.child.printed()
-        if len(printed) != self._printed:
-            lines = printed.splitlines()
-            self._printed, self._progress = len(printed), sum("retrying" not in line for line in lines)
-            self.warned = any(
-                found.level == "WARN" and not is_noise(found) for line in lines for found in parse_all(line)
-            )
+        new = self.child.printed_after(self._read)
+        self._read += len(new)
+        for line in new.decode("utf-8", "replace").splitlines():
+            self._progress += "retrying" not in line
+            if "NCCL WARN" in line:
+                self.warned = self.warned or any(found.level == "WARN" and not is_noise(found) for found in parse_all(line))
         told = (self._steps, self._progress)
         moved, self._seen = told != self._seen, told
         return moved

@@ -13,7 +13,7 @@ from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts, Subject
 
 SECONDS = 10.0
-"""Eight GPUs are 168 calls of some 10 microseconds each, and a driver that sleeps takes seconds to wake up."""
+"""Eight GPUs are some 500 calls of 10 microseconds each, and a driver that sleeps takes seconds to wake up."""
 
 
 def take(host: Host, facts: Facts) -> Iterator[Observation]:
@@ -49,7 +49,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
             second=second,
             read=pair.get("read"),
             write=pair.get("write"),
-            link="nvlink" if pair.get("nvlink") == "ok" else pair.get("link"),
+            link="nvlink" if pair["nvlink"] else pair.get("link"),
             peer=peers.get(tuple(pair["uuids"])),
             cpu=cpu,
         )

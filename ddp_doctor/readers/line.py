@@ -8,6 +8,8 @@ import time
 
 import msgspec
 
+from ddp_doctor.readers.nccl_log import PREFIX
+
 LONGEST = 16 << 10
 """Bytes of a line that are looked at; NCCL cuts its own at 1 KiB."""
 
@@ -27,10 +29,6 @@ _PREFIXES = (
     re.compile(r"^(?:\[?\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d[.,]?\d*(?:Z|[+-]\d\d:?\d\d)?\]?:?) ?"),
     re.compile(r"^(?:>+|\|) ?(?=\S)"),
 )
-_NCCL = re.compile(
-    r"(?P<host>[\w.-]+):(?P<pid>\d+):(?P<tid>\d+) (?:\[(?P<dev>-?\d+)\] )?"
-    r"(?:(?P<file>[\w/.-]+\.(?:cc|cu|h)):(?P<line>\d+) (?:\((?P<func>\w+)\) )?)?NCCL (?P<level>INFO|WARN|ATTN|TRACE|CALL) "
-)
 _RANK_INSIDE = re.compile(r"\[rank(\d+)\]:|\[Rank (\d+)\]")
 
 
@@ -43,7 +41,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     at: float | None = None
     nccl: str = ""
-    """INFO, WARN, ATTN, TRACE or CALL for a line of NCCL's."""
+    """INFO, WARN, ATTN, TRACE, CALL or DIAG for a line of NCCL's."""
     message: str = ""
     """What NCCL said, without its prefix; else the whole text."""
     device: int | None = None
@@ -78,9 +76,10 @@ def read_line(raw: bytes | str) -> Line:
             break
     if rank is None and (inside := _RANK_INSIDE.search(rest)):
         rank = int(inside[1] or inside[2])
-    nccl = _NCCL.search(rest)
+    named = "NCCL " in rest
+    nccl = PREFIX.search(rest) if named else None
     if nccl is None:
-        level = re.search(r"\bNCCL (INFO|WARN|ATTN) ", rest)
+        level = re.search(r"\bNCCL (INFO|WARN|ATTN) ", rest) if named else None
         return Line(
             text=rest.strip() or text.strip(),
             rank=rank,
@@ -91,14 +90,14 @@ def read_line(raw: bytes | str) -> Line:
             message=rest[level.end() :].strip() if level else rest.strip(),
         )
     return Line(
-        text=rest[nccl.start() :].strip(),
+        text=rest[nccl.start("host") :].strip(),
         rank=rank,
         host=nccl["host"],
         pid=int(nccl["pid"]),
         at=_seconds(text),
         nccl=nccl["level"],
         message=rest[nccl.end() :].strip(),
-        device=int(nccl["dev"]) if nccl["dev"] else None,
+        device=int(nccl["device"]) if nccl["device"] else None,
     )
 
 

@@ -1,42 +1,17 @@
-"""NCCL's own lines to how far each process came, by the order in which NCCL's versions do things."""
+"""NCCL's own lines of one log to how far each process came."""
 
 from __future__ import annotations
 
 import re
 
+from ddp_doctor.facts.communicator import STAGES, Phase
 from ddp_doctor.facts.log import NcclProgress
-from ddp_doctor.model import Stage, Subject
+from ddp_doctor.model import Subject
 from ddp_doctor.readers.line import Line
+from ddp_doctor.readers.nccl_log import PhaseReader
 
-START_BEFORE_RING = (2, 23)
-"""From this version on `Init START` comes before the bootstrap's ring is complete, until then after it."""
 MOST_COMMUNICATORS = 20_000
 
-BOOTSTRAP, DRIVER, NETWORK, START, MET, TOPOLOGY, GRAPH, RINGS, PROXIES, CHANNELS, CONNECTED, SETUP, COMPLETE = range(
-    1, 14
-)
-
-_PHASES = (
-    (re.compile(r"^Bootstrap ?: Using"), BOOTSTRAP),
-    (re.compile(r"^(?:cudaDriverVersion|NCCL version)"), DRIVER),
-    (re.compile(r"^(?:NET/|Using network|DMA-BUF is available)"), NETWORK),
-    (re.compile(r"- Init START"), START),
-    (re.compile(r"^Bootstrap timings"), MET),
-    (
-        re.compile(r"^(?:P2P is disabled|Could not enable P2P|Legacy IPC|NVLS multicast support|Setting affinity)"),
-        TOPOLOGY,
-    ),
-    (re.compile(r"(?:Net|CollNet) devices$"), GRAPH),
-    (
-        re.compile(r"^(?:comm 0x\S+ rank \d+ nRanks|Channel \d+/\d+ ?: *\d+(?: +\d+)*$|Trees|P2P Chunksize|Check P2P)"),
-        RINGS,
-    ),
-    (re.compile(r"^(?:\[Proxy|proxy listening|Created CUDA context)"), PROXIES),
-    (re.compile(r"^Channel .* via "), CHANNELS),
-    (re.compile(r"^Connected "), CONNECTED),
-    (re.compile(r"^(?:threadThresholds|\d+ coll channels|CC (?:Off|On))"), SETUP),
-    (re.compile(r"- Init COMPLETE"), COMPLETE),
-)
 _COMM = re.compile(
     r"comm (?P<comm>\S+) rank (?P<rank>\d+) nranks (?P<ranks>\d+) cudaDev (?P<device>-?\d+)"
     r"(?: nvmlDev -?\d+)?(?: busId (?P<bus>\w+))?(?: commId (?P<id>\w+))?"
@@ -75,21 +50,24 @@ class NcclReader:
 
     def facts(self) -> list[NcclProgress]:
         """How far each process came with its latest communicator."""
-        return [process.progress() for process in self._processes.values() if process.phase]
+        return [process.progress() for process in self._processes.values() if process.phase != "silent"]
 
 
 class _Process:
     def __init__(self, subject: Subject) -> None:
-        self.phase = 0
+        self._reader = PhaseReader()
         self._subject = subject
         self._source = ""
         self._last = ""
-        self._complete = False
         self._comm: dict[str, str] = {}
         self._version = ""
         self._network = ""
         self._interfaces: tuple[str, ...] = ()
         self._peers: dict[str, None] = {}
+
+    @property
+    def phase(self) -> Phase:
+        return self._reader.phase
 
     def feed(self, line: Line, source: str) -> None:
         message = line.message
@@ -97,22 +75,19 @@ class _Process:
             self._peers[match[1]] = None
         if match := _VERSION.search(message):
             self._version = match[1]
-        phase = next((phase for pattern, phase in _PHASES if pattern.search(message)), 0)
-        if not phase:
+            self._reader.version = tuple(map(int, self._version.split(".")))
+        mark = self._reader.feed(message)
+        if not mark:
             return
-        if phase == BOOTSTRAP:
+        self._last, self._source = line.text[:400], source
+        if mark == "interface":
             self._interfaces = tuple(f"{name} {address}" for name, address in _INTERFACE.findall(message))
         if message.startswith("Using network "):
             self._network = message.removeprefix("Using network ").split()[0]
-        if phase in (START, COMPLETE) and (match := _COMM.search(message)):
+        if mark in ("start", "complete") and (match := _COMM.search(message)):
             self._comm = {name: value for name, value in match.groupdict().items() if value}
-        if phase == START:
-            self.phase, self._complete = 0, False
-        if phase == COMPLETE:
-            self._complete = True
+        if mark == "complete":
             self._peers.clear()
-        if phase >= self.phase or (self._complete and phase in (CHANNELS, CONNECTED)):
-            self.phase, self._last, self._source = phase, line.text[:400], source
 
     def progress(self) -> NcclProgress:
         def number(name: str) -> int | None:
@@ -125,8 +100,8 @@ class _Process:
             ),
             source=self._source,
             phase=self.phase,
-            stage=self._stage(),
-            complete=self._complete,
+            stage=STAGES[self.phase],
+            complete=self._reader.complete,
             rank=rank,
             ranks=number("ranks"),
             comm=self._comm.get("id", ""),
@@ -138,20 +113,3 @@ class _Process:
             peers=tuple(self._peers),
             last=self._last,
         )
-
-    def _stage(self) -> Stage:
-        """What a process does after its last line; after `Init START` the versions differ."""
-        if self._complete and self.phase == CHANNELS:
-            return Stage.TRANSPORT
-        if self._complete:
-            return Stage.FIRST_COLLECTIVE
-        if self.phase == START and not self._old:
-            return Stage.COMM_BOOTSTRAP
-        if self.phase < START:
-            return Stage.COMM_BOOTSTRAP
-        return Stage.COMM_TOPOLOGY if self.phase < CHANNELS else Stage.TRANSPORT
-
-    @property
-    def _old(self) -> bool:
-        numbers = tuple(int(part) for part in self._version.split(".")[:2]) if self._version else START_BEFORE_RING
-        return numbers < START_BEFORE_RING

@@ -44,7 +44,12 @@ def render(report: Report, style: Style | None = None) -> str:
         lines += [*_undecided(report, style), ""]
     for finding in serious:
         lines += [*_finding(finding, style), ""]
-    body = [*_areas(report, style), *(line for note in notes for line in _note(note, style)), *_unknowns(report, style)]
+    body = [
+        *_areas(report, style),
+        *_pairs(report, style),
+        *(line for note in notes for line in _note(note, style)),
+        *_unknowns(report, style),
+    ]
     if body:
         lines += [*body, ""]
     if style.verbose:
@@ -144,6 +149,21 @@ def _areas(report: Report, style: Style) -> Iterator[str]:
         text = f"{area.title.ljust(width)}   {area.text}"
         mark = style.mark(area.status)
         yield from _wrapped(f"? {text}", style, "", " " * (width + 5), f"{mark} ", skip=2)
+
+
+def _pairs(report: Report, style: Style) -> Iterator[str]:
+    """How NCCL joins each pair of GPUs, unless it is P2P everywhere: a row reads and writes the GPU of the column."""
+    if not style.verbose and all(pair.route == "p2p" for pair in report.pairs):
+        return
+    for host in dict.fromkeys(pair.host for pair in report.pairs):
+        routes = {(pair.first, pair.second): pair.route.upper() for pair in report.pairs if pair.host == host}
+        gpus = sorted({gpu for pair in routes for gpu in pair})
+        width = max(6, *(len(f"GPU{gpu}") + 2 for gpu in gpus))
+        for name, *cells in [
+            ("", *(f"GPU{gpu}" for gpu in gpus)),
+            *((f"GPU{row}", *("-" if row == gpu else routes.get((row, gpu), "?") for gpu in gpus)) for row in gpus),
+        ]:
+            yield f"  {name.ljust(width)}{''.join(cell.ljust(width) for cell in cells)}"
 
 
 def _unknowns(report: Report, style: Style) -> Iterator[str]:

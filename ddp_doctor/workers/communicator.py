@@ -27,6 +27,7 @@ SYSTEM_CALLS = {
     for machine, table in (("x86_64", X86_64), ("aarch64", AARCH64))
 }
 PAUSE = 0.005
+NICENESS = 5
 
 
 class Failed(Exception):
@@ -52,6 +53,9 @@ class Config(ctypes.Structure):
 
 def main(request, say, hear):
     started = time.monotonic()
+    if request["yields"]:
+        # NCCL polls while it waits: more ranks than cores would starve whatever else is examined
+        os.nice(NICENESS)
     write_lines_at_once()
     watch = Watch(say)
     watch.start()
@@ -59,16 +63,20 @@ def main(request, say, hear):
     def at(step):
         say({"at": step})
 
+    def calling(call):
+        """Named before it is made, so that one that never returns is known."""
+        say({"calling": call})
+
     def done(step, **found):
         say(dict(found, done=step, seconds=time.monotonic() - started))
 
     try:
         say({"here": whereabouts()})
         at("device")
-        driver = Driver(request["device"], request["needed_mib"])
+        driver = Driver(request["device"], request["needed_mib"], calling)
         done("device", uuid=driver.uuid, pci=driver.pci, free_mib=driver.free_mib)
         at("library")
-        nccl = Nccl(request["libnccl"])
+        nccl = Nccl(request["libnccl"], calling)
         done("library", version=nccl.version)
         if request["root"]:
             at("unique id")
@@ -88,6 +96,7 @@ def main(request, say, hear):
         at("all-reduce")
         nccl.all_reduce(address, stream)
         at("all-reduce on the GPU")
+        calling("cuStreamQuery")
         nccl.wait("ncclAllReduce", lambda: driver.finished(stream))
         size = request["world_size"]
         expected = [size * (size + 1) // 2 + size * (place % 7) for place in range(COUNT)]
@@ -190,7 +199,8 @@ def whereabouts():
 class Driver:
     """The device of this rank, in its primary context."""
 
-    def __init__(self, ordinal, needed_mib):
+    def __init__(self, ordinal, needed_mib, calling):
+        self._calling = calling
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
         device, context = ctypes.c_int(), ctypes.c_void_p()
@@ -207,6 +217,7 @@ class Driver:
             raise Failed("cuMemGetInfo", None, "%d MiB free, %d needed" % (self.free_mib, needed_mib))
 
     def _call(self, name, *arguments):
+        self._calling(name)
         code = getattr(self._cuda, name)(*arguments)
         if code:
             text = ctypes.c_char_p()
@@ -236,7 +247,9 @@ class Driver:
 class Nccl:
     """The library, and this rank's communicator on it."""
 
-    def __init__(self, path):
+    def __init__(self, path, calling):
+        self._calling = calling
+        calling("dlopen")
         self._nccl = ctypes.CDLL(path)
         self._nccl.ncclGetErrorString.restype = ctypes.c_char_p
         if hasattr(self._nccl, "ncclGetLastError"):
@@ -254,10 +267,12 @@ class Nccl:
 
     def unique_id(self):
         unique_id = UniqueId()
+        self._calling("ncclGetUniqueId")
         self._check("ncclGetUniqueId", self._nccl.ncclGetUniqueId(ctypes.byref(unique_id)))
         return unique_id
 
     def initialise(self, world_size, unique_id, rank):
+        self._calling("ncclCommInitRank")
         communicator = ctypes.byref(self._communicator)
         if self.version < FIRST_NON_BLOCKING:
             self._nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
@@ -270,6 +285,7 @@ class Nccl:
         self._settle("ncclCommInitRank", code)
 
     def all_reduce(self, address, stream):
+        self._calling("ncclAllReduce")
         code = self._nccl.ncclAllReduce(
             address, address, ctypes.c_size_t(COUNT), FLOAT, SUM, self._communicator, stream
         )

@@ -105,9 +105,10 @@ class Torch(Strict, frozen=True, kw_only=True):
 
 
 class P2p(Strict, frozen=True, kw_only=True):
-    """NVML's P2P status of every pair of different GPUs: 0 is OK."""
+    """NVML's P2P status of every pair of different GPUs: 0 is OK. `nvlinks`: how many links each has to an NVSwitch."""
 
     every_pair: int = 0
+    nvlinks: int = 0
 
 
 class Node(Strict, frozen=True, kw_only=True):
@@ -205,6 +206,7 @@ def flat(node: Node) -> str:
         f"driver_version {node.driver.version}",
         f"cuda_version {int(major) * 1000 + int(minor) * 10}",
         f"gpus {len(gpus)}",
+        f"nvlinks {node.p2p.nvlinks}",
     ]
     for index, gpu in enumerate(gpus):
         values = {

@@ -100,7 +100,7 @@ def test_each_fault_is_named(fault: Fault, version: str, stage: Stage) -> None:
     assert [(finding_id, arguments["ranks"]) for finding_id, arguments in named] == [(fault.id, fault.ranks)]
     assert named[0][1]["confidence"] in (Confidence.CERTAIN, Confidence.LIKELY)
     assert seconds < SECONDS
-    report = os.environ.get("DDP_DOCTOR_NCCL_TABLE")
+    report = os.environ.get("DDP_DOCTOR_TEST_NCCL_TABLE")
     if report:
         with Path(report).open("a") as file:
             print(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.facts.p2p import PairRoute
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 
@@ -16,7 +17,7 @@ class FabricManager(Check):
     id, name = "DDP406", "fabric-manager"
     title = "NVSwitch fabric not initialised"
     needs = (DriverGpu, CudaView, GpuNode)
-    also_reads = (*SEEN, *communicator.READS)
+    also_reads = (*SEEN, PairRoute, *communicator.READS)
     told = Told(
         because="GPUs behind NVSwitches work together only while the fabric manager of the driver's own version runs",
         fixes=(
@@ -38,7 +39,11 @@ class FabricManager(Check):
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        tried = communicator.shows(self.id, facts)
         yield from communicator.findings(self, facts)
+        refused_pairs = [route for route in facts[PairRoute] if route.route == "fails" and route.first < route.second]
+        if refused_pairs and not tried:
+            yield self._refused(refused_pairs)
         for seen in gpu_views(facts):
             refused = seen.cuda is not None and seen.cuda.code == SYSTEM_NOT_READY
             waiting = [gpu for gpu in seen.gpus if gpu.fabric_state in ("not-started", "in-progress")]
@@ -76,3 +81,13 @@ class FabricManager(Check):
                 ],
                 confidence=Confidence.CERTAIN if refused else Confidence.LIKELY,
             )
+
+    def _refused(self, routes: Sequence[PairRoute]) -> Finding:
+        named = ", ".join(f"{route.first}-{route.second}" for route in routes[:6])
+        return self.finding(
+            f"the driver refuses P2P between GPUs that NVLink connects: {named}",
+            because=f"NCCL {routes[0].version} takes this for a fault and ends; a link or the fabric manager is down",
+            evidence=[route.evidence() for route in routes[:3]],
+            fixes=[communicator.LOOK_AT_LINKS],
+            confidence=Confidence.LIKELY,
+        )

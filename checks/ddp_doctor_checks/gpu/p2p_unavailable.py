@@ -38,10 +38,12 @@ class P2pUnavailable(Check):
         return absent.reason if absent else ""
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        routes = {(route.first, route.second): route for route in facts[PairRoute]}
+        failing = {pair for pair, route in routes.items() if route.route == "fails"}
         denied = [pair for pair in facts[P2pPair] if pair.first < pair.second and pair.ok is False]
+        denied = [pair for pair in denied if (pair.first, pair.second) not in failing]
         if not denied:
             return
-        routes = {(route.first, route.second): route for route in facts[PairRoute]}
         known = [routes[pair.first, pair.second] for pair in denied if (pair.first, pair.second) in routes]
         version = known[0].version if known else ""
         ways = sorted({WAYS[route.route] for route in known if route.route in WAYS})
@@ -55,7 +57,9 @@ class P2pUnavailable(Check):
             f"no P2P between GPUs {named}: {denied[0].read if denied[0].read != 'ok' else denied[0].write}"
             + (f"; NCCL {version} connects them {' or '.join(ways)}" if ways else ""),
             because="NCCL's line `P2P is disabled between connected GPUs` says this; it costs bandwidth and stops nothing. "
-            + truth_about_ignoring(version, any(pair.link == "nvlink" for pair in denied)),
+            + truth_about_ignoring(version, any(pair.link == "nvlink" for pair in denied))
+            + ". Of a job that hangs, look elsewhere for what stops it: `ddp-doctor attach --all` while it hangs, or "
+            "`ddp-doctor run --script train.py` for how it starts its ranks",
             evidence=evidence,
             fixes=[
                 Fix(

@@ -1,7 +1,7 @@
 """The real libnccl on a described GPU node, without a GPU: see redirect.c, runtime.c and kernel.c.
 
 Each rank gets a folder of its own with the fake driver libraries and the node's description, so ranks can differ. What
-the environment variable DDP_DOCTOR_NCCL names (or `~/.cache/ddp-doctor/nccl`) holds one `<version>/libnccl.so.2` for each
+the environment variable DDP_DOCTOR_TEST_NCCL names (or `~/.cache/ddp-doctor/nccl`) holds one `<version>/libnccl.so.2` for each
 version; `scripts/fetch_nccl.py` fills it.
 """
 
@@ -30,7 +30,7 @@ LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
 def folder_of_versions() -> Path:
-    return Path(os.environ.get("DDP_DOCTOR_NCCL") or Path.home() / ".cache" / "ddp-doctor" / "nccl")
+    return Path(os.environ.get("DDP_DOCTOR_TEST_NCCL") or Path.home() / ".cache" / "ddp-doctor" / "nccl")
 
 
 def libnccl(version: str) -> Path:

@@ -1,25 +1,38 @@
-/* What NCCL alone asks of NVML about a described node, beside ../source/nvml.c. PCIe only: there is no NVLink here. */
+/* What NCCL alone asks of NVML about a described node, beside ../source/nvml.c. */
 #include "../source/node.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3 };
+enum { OK = 0 };
 typedef const void *Device;
 
 int nvmlInit_v2(void);
 int nvmlDeviceGetCount_v2(unsigned *count);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device);
 int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, Device *device);
+int nvmlDeviceGetNvLinkState(Device device, unsigned link, int *active);
 
 int nvmlInit(void) { return nvmlInit_v2(); }
 int nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
 int nvmlDeviceGetHandleByIndex(unsigned index, Device *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
 int nvmlDeviceGetHandleByPciBusId(const char *pci, Device *device) { return nvmlDeviceGetHandleByPciBusId_v2(pci, device); }
 
-int nvmlDeviceGetNvLinkState(Device device, unsigned link, int *active) { (void)device, (void)link, (void)active; return NOT_SUPPORTED; }
-int nvmlDeviceGetNvLinkRemotePciInfo(Device device, unsigned link, void *info) { (void)device, (void)link, (void)info; return NOT_SUPPORTED; }
-int nvmlDeviceGetNvLinkCapability(Device device, unsigned link, int kind, unsigned *value) { (void)device, (void)link, (void)kind, (void)value; return NOT_SUPPORTED; }
-int nvmlDeviceGetFieldValues(Device device, int count, void *values) { (void)device, (void)count, (void)values; return NOT_SUPPORTED; }
+typedef struct {
+    unsigned field, link;
+    long long time, latency;
+    int type, code;
+    union { unsigned number; double room; } value;
+} FieldValue;
+
+/* asked for one thing, from H100 on: whether a link is up */
+int nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values) {
+    for (int i = 0; i < count; i++) {
+        int active = 0;
+        values[i].code = nvmlDeviceGetNvLinkState(device, values[i].link, &active);
+        values[i].value.number = (unsigned)active;
+    }
+    return OK;
+}
 
 int nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
     const Gpu *gpu = device;

@@ -11,6 +11,7 @@
 
 static Node the_node;
 static char folder[4096];
+static int call_log = -1;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void beside(const char *name, char *path, size_t size) { snprintf(path, size, "%s/%s", folder, name); }
@@ -55,6 +56,7 @@ static void read_line(const char *line) {
     if (sscanf(line, "driver_version %31s", the_node.driver_version) == 1) return;
     if (sscanf(line, "cuda_version %d", &the_node.cuda_version) == 1) return;
     if (sscanf(line, "gpus %d", &the_node.gpu_count) == 1) return;
+    if (sscanf(line, "nvlinks %d", &the_node.nvlinks) == 1) return;
     if (sscanf(line, "gpu %d %63s %255[^\n]", &gpu, key, value) == 3) {
         read_gpu(&the_node.gpus[gpu], key, value);
         return;
@@ -88,6 +90,8 @@ static void read_node(void) {
     }
     while (fgets(line, sizeof line, file)) read_line(line);
     fclose(file);
+    beside("calls.log", path, sizeof path);
+    call_log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
 const Node *node(void) {
@@ -97,15 +101,10 @@ const Node *node(void) {
 
 int enter(const char *call, int gpu) {
     const Node *described = node();
-    char path[4200], line[128];
+    char line[128];
     int code = 0;
-    beside("calls.log", path, sizeof path);
-    int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     int length = snprintf(line, sizeof line, "%s %d %d\n", call, gpu, (int)getpid());
-    if (log >= 0) {
-        if (write(log, line, (size_t)length) != length) abort();
-        close(log);
-    }
+    if (call_log >= 0 && write(call_log, line, (size_t)length) != length) abort();
     for (int i = 0; i < described->rule_count; i++) {
         const Rule *rule = &described->rules[i];
         if (strcmp(rule->call, call) || (rule->gpu != ANY_GPU && rule->gpu != gpu)) continue;

@@ -45,6 +45,7 @@ typedef struct {
     int gpu_count;
     Gpu gpus[MAX_GPUS];
     int p2p[MAX_GPUS][MAX_GPUS]; /* an nvmlGpuP2PStatus per ordered pair */
+    int nvlinks;                 /* links of each GPU, all of them to an NVSwitch that this machine does not show */
     int rule_count;
     Rule rules[MAX_RULES];
 } Node;

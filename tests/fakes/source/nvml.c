@@ -200,8 +200,8 @@ int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count, P
 
 int nvmlDeviceGetP2PStatus(Device first, Device second, int kind, int *status) {
     ENTER(index_of(first));
-    /* 0 and 1 are reading and writing, 2 is NVLink, which no described node has: "topology not supported" */
-    *status = kind > 1 ? 3 : node()->p2p[index_of(first)][index_of(second)];
+    /* 0 and 1 are reading and writing, 2 is NVLink: where there is none, "topology not supported" */
+    *status = kind > 1 && !node()->nvlinks ? 3 : node()->p2p[index_of(first)][index_of(second)];
     return OK;
 }
 
@@ -212,3 +212,31 @@ int nvmlDeviceGetTopologyCommonAncestor(Device first, Device second, int *level)
     *level = 30;
     return OK;
 }
+
+int nvmlDeviceGetNvLinkState(Device device, unsigned link, int *active) {
+    ENTER(index_of(device));
+    if (!node()->nvlinks) return NOT_SUPPORTED;
+    if ((int)link >= node()->nvlinks) return INVALID_ARGUMENT;
+    *active = 1;
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkCapability(Device device, unsigned link, int kind, unsigned *value) {
+    (void)kind;
+    ENTER(index_of(device));
+    if ((int)link >= node()->nvlinks) return NOT_SUPPORTED;
+    *value = 1;
+    return OK;
+}
+
+/* the driver's answer where the other end is a switch that belongs to another machine */
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, PciInfo *info) {
+    ENTER(index_of(device));
+    if ((int)link >= node()->nvlinks) return NOT_SUPPORTED;
+    memset(info, 0, sizeof *info);
+    info->domain = info->bus = info->device = ~0u;
+    snprintf(info->short_bus_id, sizeof info->short_bus_id, "FFFFFFF:FFFF:FF");
+    snprintf(info->bus_id, sizeof info->bus_id, "FFFFFFF:FFFF:FF");
+    return OK;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo(Device device, unsigned link, PciInfo *info) { return nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, info); }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ddp_doctor.facts.communicator import Phase
 from ddp_doctor.facts.log import Condition, LogEvent, NcclProgress, Recorded, Suspicion
 from ddp_doctor.interpret.suspicion import interpret
 from ddp_doctor.model import Confidence, Fact, Facts, Severity, Stage, Subject
@@ -71,16 +72,18 @@ def test_conditions() -> None:
     assert suspicions(one, other)[0] == ("DDP109", LIKELY)
 
 
-def progress(rank: int, phase: int, stage: Stage) -> NcclProgress:
+def progress(rank: int, phase: Phase, stage: Stage) -> NcclProgress:
     return NcclProgress(
         subject=Subject(host="vm", pid=rank), rank=rank, ranks=4, comm="0xb4", phase=phase, stage=stage, last="x"
     )
 
 
 def test_ranks_that_left_no_line() -> None:
-    (first, *_) = suspicions(progress(0, 4, Stage.COMM_BOOTSTRAP), progress(1, 4, Stage.COMM_BOOTSTRAP))
+    (first, *_) = suspicions(
+        progress(0, "bootstrap", Stage.COMM_BOOTSTRAP), progress(1, "bootstrap", Stage.COMM_BOOTSTRAP)
+    )
     assert first == ("DDP101", POSSIBLE)
-    everybody = [progress(rank, 4, Stage.COMM_TOPOLOGY) for rank in range(4)]
+    everybody = [progress(rank, "exchange", Stage.COMM_TOPOLOGY) for rank in range(4)]
     assert suspicions(*everybody) == []
 
 

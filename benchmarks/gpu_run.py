@@ -1,0 +1,82 @@
+"""The whole `run` on 8 described GPUs with the real libnccl, beside the least that anybody types to learn the same.
+
+`python benchmarks/gpu_run.py [--rounds N] [--gpus N] [--nccl VERSION]`, as root, with gcc, an installed torch and the
+libnccl of `scripts/fetch_nccl.py`. The two commands run alternately in the same namespaces; the ratio is that of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / part) for part in ("", "checks", "tests", "tests/live")]
+
+import gpu_nodes  # noqa: E402
+from fakes.nccl import healthy, libnccl, why_not  # noqa: E402
+
+MOST = 1.3
+
+
+def once(command: list[str], node: gpu_nodes.Node, site: gpu_nodes.Site, shown: bool = False) -> float:
+    """Seconds to the end of the command on the node."""
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-benchmark-") as place:
+        folder = Path(place)
+        run, environ, _ = gpu_nodes.prepared(node, folder, site)
+        started = time.perf_counter()
+        done = subprocess.run(
+            command or [*run, "--format", "json"],
+            env=environ,
+            capture_output=True,
+            preexec_fn=lambda: gpu_nodes.show(node, folder),
+            text=True,
+        )
+        seconds = time.perf_counter() - started
+    assert done.returncode == 0, done.stdout + done.stderr
+    if shown:
+        for probe in sorted(json.loads(done.stdout)["probes"], key=lambda probe: -probe["ms"])[:8]:
+            print(f"    {probe['name']:<16} {probe['ms']:>6} ms  {probe['status']}")
+    return seconds
+
+
+def main() -> int:
+    """Print both medians and their ratio; exit code 1 where it is above the bar."""
+    parser = argparse.ArgumentParser(description="Measures run on described GPUs beside a bare communicator.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--nccl", default="2.27.5")
+    parser.add_argument("--probes", action="store_true", help="show how long each probe took")
+    given = parser.parse_args()
+    if reason := why_not(given.nccl):
+        print(reason)
+        return 2
+    node = healthy(given.gpus)
+    bare = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "bare_communicator.py"),
+        str(libnccl(given.nccl)),
+        str(given.gpus),
+    ]
+    seconds: dict[str, list[float]] = {"run": [], "bare": []}
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-benchmark-") as place:
+        site = gpu_nodes.Site.make(Path(place) / "site", "12.8", given.nccl)
+        for number in range(given.rounds + 1):
+            for name, command in (("bare", bare), ("run", [])):
+                taken = once(command, node, site, shown=given.probes and name == "run")
+                if number:  # the first of each fills caches
+                    seconds[name].append(taken)
+    run, peer = statistics.median(seconds["run"]), statistics.median(seconds["bare"])
+    for name, each in seconds.items():
+        print(f"{name:5} median {statistics.median(each):.2f} s ({min(each):.2f} to {max(each):.2f})")
+    print(f"ratio {run / peer:.2f}, at most {MOST}: {'met' if run / peer <= MOST else 'not met'}")
+    return 0 if run / peer <= MOST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
