@@ -57,6 +57,7 @@ def examine_node(
         describe=lambda facts: _target(facts, host, choice),
         started=out.started,
         progress=out.waiting,
+        keep=out.keep,
     )
 
 
