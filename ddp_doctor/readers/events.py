@@ -26,6 +26,8 @@ WORDS = 0.25
 """Signatures up to this weight look for words only; they say nothing where the whole line is known."""
 
 _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+_CHATTER = re.compile(r"\[?[IV]\d{4} \d\d:\d\d:\d\d")
+"""A line that torch writes for information; a reader's words are not in it."""
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -94,7 +96,10 @@ class EventReader:
         found = list(self._recogniser.matches(line.text))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
         known = any(signature.sort in KNOWN and signature.leads and signature.weight > WORDS for signature, _ in found)
+        chatter = line.nccl in ("INFO", "TRACE", "CALL") or bool(_CHATTER.match(line.text))
         for signature, fields in found:
+            if chatter and not signature.of_library:
+                continue
             # what is known of the line beats the words in it
             if harmless and signature.sort != "harmless" and signature.confidence is Confidence.POSSIBLE:
                 continue

@@ -26,7 +26,7 @@ def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_hung_process_is_told_from_its_bundle_as_from_itself(tmp_path: Path) -> None:
     file = str(tmp_path / "job.bundle")
-    with hanging("seed_threads.py") as process:
+    with hanging("threads_as_ranks.py") as process:
         wait_for_stack(process.pid, "init_process_group", 2)
         _, live = doctor("attach", str(process.pid))
         made = call("bundle", "-o", file, "--from", str(process.pid))
