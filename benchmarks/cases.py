@@ -21,13 +21,15 @@ from ddp_doctor.packs import Loaded, load_packs
 from ddp_doctor.readers import LogReader
 
 SEED = 5
-"""Splits the cases into the half that signatures may be tuned on and the half that only measures."""
+"""Splits the cases into three quarters that signatures may be tuned on and a quarter that only measures."""
 
 
 def score(case: dict[str, Any], reader: LogReader, loaded: Loaded) -> dict[str, Any]:
     """What triage says of one case, against what is known of it."""
     text = "\n".join(case["evidence"])
-    report = examine("triage", loaded, known=Facts(reader.read(text.encode(), "report.log")), waiting=True)
+    report = examine(
+        "triage", loaded, known=Facts(reader.read(text.encode(), "report.log")), waiting=lambda facts: True
+    )
     verdict = report.verdict
     first = verdict.finding or next(iter(verdict.candidates), None)
     right = {case["finding"], *case["also_accepted"]}
@@ -66,7 +68,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--half", choices=["tuned", "held-out"], help="list only the misses of one half")
+    parser.add_argument("--part", choices=["tuned", "held-out"], help="list only the misses of one part")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every miss")
     options = parser.parse_args()
     cases = [json.loads(line) for line in options.cases.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -76,7 +78,7 @@ def main() -> int:
     rows = [score(case, reader, loaded) for case in cases]
     ids = sorted(case["id"] for case in cases)
     random.Random(SEED).shuffle(ids)
-    tuned = set(ids[: len(ids) // 2])
+    tuned = set(ids[: len(ids) * 3 // 4])
     parts = {
         "all": rows,
         "tuned": [row for row in rows if row["id"] in tuned],
@@ -93,7 +95,7 @@ def main() -> int:
         print("family confusion:", ", ".join(f"{a}->{b} {n}" for (a, b), n in confusion.most_common()))
         if options.verbose:
             evidence = {case["id"]: case["evidence"] for case in cases}
-            for row in parts[options.half or "all"]:
+            for row in parts[options.part or "all"]:
                 if not row["exact"]:
                     mark = "WRONG" if row["claim"] else "miss"
                     print(

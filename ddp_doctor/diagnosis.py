@@ -31,9 +31,10 @@ def diagnose(
     """
     checks = {judgement.check.id: judgement.check for judgement in judgements}
     findings = [finding for judgement in judgements for finding in judgement.findings]
-    findings = _that_can_act(findings, checks, tuple(ranks))
+    from_log = {judgement.check.id for judgement in judgements if judgement.from_log}
+    findings = _that_can_act(findings, checks, tuple(ranks), from_log)
     findings = _without_echoes(findings, checks)
-    findings = _without_guesses(findings, {judgement.check.id for judgement in judgements if judgement.from_log})
+    findings = _without_guesses(findings, from_log)
     places = {judgement.check.id: judgement.place for judgement in judgements}
     findings.sort(key=lambda finding: _order(finding, checks, places))
     if not examined:
@@ -61,8 +62,13 @@ def _order(
     )
 
 
-def _that_can_act(findings: list[Finding], checks: Mapping[str, Check], ranks: tuple[RankRow, ...]) -> list[Finding]:
-    """Drop causes that cannot stop a rank where the ranks they name stand; where no rank stands still, drop none."""
+def _that_can_act(
+    findings: list[Finding], checks: Mapping[str, Check], ranks: tuple[RankRow, ...], from_log: set[str]
+) -> list[Finding]:
+    """Drop causes that cannot stop a rank where the ranks they name stand; where no rank stands still, drop none.
+
+    A line that names its cause stays: how far its rank had come is known from the same log, and only as a least.
+    """
     stages = {stage.label: stage for stage in Stage}
     stuck = {row.rank: stages[row.stage] for row in ranks if row.state in ("waiting", "stopped", "blocked", "exited")}
     if not stuck:
@@ -70,7 +76,7 @@ def _that_can_act(findings: list[Finding], checks: Mapping[str, Check], ranks: t
     kept = []
     for finding in findings:
         theirs = {stuck[rank] for rank in finding.ranks if rank in stuck}
-        if not theirs or theirs & checks[finding.id].acts_at:
+        if not theirs or finding.id in from_log or theirs & checks[finding.id].acts_at:
             kept.append(finding)
     return kept
 
@@ -136,7 +142,7 @@ def _verdict(
     named = [finding for finding in claims if finding.confidence is not Confidence.POSSIBLE]
     if named:
         first = named[0]
-        rivals = _rivals(first, named)
+        rivals = _rivals(first, named, {judgement.check.id for judgement in judgements if judgement.from_log})
         if rivals:
             candidates = tuple(dict.fromkeys((first.id, *(rival.id for rival in rivals))))
             return Verdict(
@@ -170,14 +176,18 @@ def _verdict(
     return Verdict(status="healthy", summary="no problem found")
 
 
-def _rivals(first: Finding, named: list[Finding]) -> list[Finding]:
-    """Other inferred errors about the same ranks. What was directly observed (`certain`) has no rival: it is there."""
+def _rivals(first: Finding, named: list[Finding], from_log: set[str]) -> list[Finding]:
+    """Other inferred errors about the same ranks. What was directly observed (`certain`) has no rival: it is there.
+
+    Nor have two lines of logs: the first of them decides.
+    """
     if first.confidence is Confidence.CERTAIN or first.severity is not Severity.ERROR or not first.ranks:
         return []
     return [
         other
         for other in named[1:]
         if other.id != first.id
+        and not {first.id, other.id} <= from_log
         and other.severity is first.severity
         and other.confidence is first.confidence
         and bool(set(other.ranks) & set(first.ranks))

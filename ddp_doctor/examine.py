@@ -57,13 +57,15 @@ def examine(
     waiting: Callable[[Facts], bool] = lambda facts: False,
     progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
+    keep: Callable[[Facts], None] | None = None,
 ) -> Report:
     """Examine what the probes and the known facts show.
 
     `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `examined` says whether the
     facts show anything at all. `waiting` says of them that
     the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
-    of the probes that are still out. `started` is the monotonic time the call began, for the report.
+    of the probes that are still out. `started` is the monotonic time the call began, for the report. `keep` is given
+    the facts as they were observed, before anything was concluded from them.
     """
     started = time.monotonic() if started is None else started
     checks, ignored = (selection or Selection()).split(loaded.checks())
@@ -91,6 +93,8 @@ def examine(
             break
     if host is not None:
         host.close()
+    if keep is not None:
+        keep(facts)
     outcomes = tuple(judgement.outcome for judgement in judgements)
     areas = (headline.area(meant, outcomes) for headline in loaded.pack.headlines)
     own = tuple(pack_failed(failure) for failure in loaded.failures)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ddp_doctor.facts.log import Suspicion
+from ddp_doctor.facts.report import ReportedFinding
 from ddp_doctor.model import Absent, Check, Confidence, Fact, Facts, Finding, Outcome, Severity
 
 
@@ -44,6 +45,8 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
         for suspicion in facts[Suspicion] if not findings and check.told else ():
             if suspicion.finding == check.id:
                 findings, place, from_log = (*findings, told(check, suspicion)), suspicion.place, True
+        reported = [each.finding for each in facts[ReportedFinding] if each.finding.id == check.id]
+        findings = (*findings, *merged(reported))
         if why_not and not findings:
             return Judgement(check=check, outcome=outcome("not-applicable", why_not))
     except Exception as error:
@@ -62,6 +65,27 @@ def judge_one(check: Check, facts: Facts) -> Judgement:
             kinds = " or ".join(kind.kind() for kind in group)
             return Judgement(check=check, outcome=outcome("not-applicable", f"nothing here shows {kinds}"))
     return Judgement(check=check, outcome=outcome("clear"))
+
+
+def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings of several reports; what is the same on several ranks is said once."""
+    found: dict[tuple[str, Severity, Confidence], Finding] = {}
+    for finding in findings:
+        key = (finding.summary, finding.severity, finding.confidence)
+        known = found.get(key)
+        found[key] = finding if known is None else _both(known, finding)
+    return tuple(found.values())
+
+
+def _both(one: Finding, other: Finding) -> Finding:
+    return msgspec.structs.replace(
+        one,
+        ranks=tuple(sorted({*one.ranks, *other.ranks})),
+        hosts=tuple(sorted({*one.hosts, *other.hosts})),
+        evidence=tuple(dict.fromkeys((*one.evidence, *other.evidence))),
+        explains=tuple(dict.fromkeys((*one.explains, *other.explains))),
+        folded=tuple(dict.fromkeys((*one.folded, *other.folded))),
+    )
 
 
 def told(check: Check, suspicion: Suspicion) -> Finding:

@@ -51,6 +51,12 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return re.compile(self.pattern)
 
     @property
+    def of_library(self) -> bool:
+        """Whether it knows a message of NCCL or torch, and not words that a person writes about one."""
+        prose = self.sort in ("clue", "ambiguous", "word") and not self.versions
+        return not prose or "NCCL INFO" in self.sample or "NCCL WARN" in self.sample
+
+    @property
     def at_stage(self) -> Stage | None:
         """The stage a rank that prints this line has reached."""
         return Stage[self.stage.upper().replace("-", "_")] if self.stage else None

@@ -32,7 +32,9 @@ each_signature = pytest.mark.parametrize("signature", LOADED.signatures(), ids=l
 
 
 def triage(*lines: str) -> Report:
-    return examine("triage", LOADED, known=Facts(READER.read("\n".join(lines).encode(), "train.log")), waiting=True)
+    return examine(
+        "triage", LOADED, known=Facts(READER.read("\n".join(lines).encode(), "train.log")), waiting=lambda facts: True
+    )
 
 
 def names_of(signature: Signature, text: str) -> set[str]:

@@ -43,6 +43,7 @@ def examine_job(
         waiting=lambda facts: not facts[Job] or any(job.hung is not False for job in facts[Job]),
         started=out.started,
         progress=out.waiting,
+        keep=out.keep,
     )
 
 

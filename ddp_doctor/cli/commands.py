@@ -32,6 +32,14 @@ class Format(str, enum.Enum):
 
     TEXT = "text"
     JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class Listing(str, enum.Enum):
+    """Formats of what is no report."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class Colour(str, enum.Enum):
@@ -64,6 +72,7 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 
 
 FormatOption = Annotated[Format, _option("--format", "-f", help="Format of the report.")]
+ListingOption = Annotated[Listing, _option("--format", "-f", help="Format of the list.")]
 OutputOption = Annotated[
     Path | None, _option("--output", "-o", help="Write the report to this file instead of stdout.")
 ]
@@ -82,6 +91,9 @@ ProbeTimeoutOption = Annotated[
 ]
 PythonOption = Annotated[
     str | None, _option("--python", help="The interpreter whose torch is examined. Default: the one that has torch.")
+]
+NoRedactOption = Annotated[
+    bool, _option("--no-redact", help="Keep names, addresses and paths in what is made for others: markdown, bundles.")
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file; default ddp-doctor.toml or pyproject.toml here.")
@@ -123,6 +135,7 @@ def run(
     ignore: IgnoreOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
     strict: StrictOption = False,
+    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
@@ -136,7 +149,7 @@ def run(
         )
     from ddp_doctor.cli.run import examine_node
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict)
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact)
     out.deliver(
         examine_node(
             out,
@@ -174,6 +187,7 @@ def attach(
     ignore: IgnoreOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
     strict: StrictOption = False,
+    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     config: ConfigOption = None,
@@ -183,7 +197,7 @@ def attach(
         raise typer.BadParameter("give the PID of a process of the job, or --all for every job on this node")
     from ddp_doctor.cli.attach import examine_job
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, needs_verdict=True)
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact, needs_verdict=True)
     out.deliver(
         examine_job(
             out,
@@ -211,13 +225,14 @@ def triage(
     ignore: IgnoreOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
     strict: StrictOption = False,
+    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
     config: ConfigOption = None,
 ) -> None:
     """Read logs and saved stacks of a job and name the cause if they tell it."""
     from ddp_doctor.cli.job import examine_files
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, needs_verdict=True)
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact, needs_verdict=True)
     out.deliver(examine_files(out, paths, _selection(select, ignore, context), timeout))
 
 
@@ -236,33 +251,77 @@ def lint(
     ignore: IgnoreOption = None,
     fail_on: FailOnOption = FailOn.ERROR,
     strict: StrictOption = False,
+    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
     config: ConfigOption = None,
 ) -> None:
     """Find launch mistakes in source, without running it."""
     from ddp_doctor.cli.lint import examine_scripts
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict)
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact)
     out.deliver(examine_scripts(out, scripts, _selection(select, ignore, context), timeout))
+
+
+@app.command()
+def bundle(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[inspect FILE]", help="inspect FILE shows what is in a bundle.")
+    ] = None,
+    output: Annotated[Path | None, _option("--output", "-o", help="The bundle to write.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="PID|PATH...", help="Processes, or logs and dumps. Default: this node."),
+    ] = None,
+    verbose: VerboseOption = 0,
+    quiet: QuietOption = False,
+    no_redact: NoRedactOption = False,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+    config: ConfigOption = None,
+) -> None:
+    """Collect facts, stacks and logs in one redacted file for somebody else, who reads it with triage."""
+    from ddp_doctor.cli.bundle import inspect_bundle, make_bundle
+
+    given = list(words or ())
+    if given[:1] == ["inspect"]:
+        if len(given) != 2:
+            raise typer.BadParameter("bundle inspect takes one FILE")
+        raise typer.Exit(inspect_bundle(Path(given[1]), verbose=verbose > 0))
+    if given and not source:
+        raise typer.BadParameter(f"bundle takes -o FILE, and --from {' '.join(given)} for what should be in it")
+    if output is None:
+        raise typer.BadParameter("bundle needs -o FILE")
+    out = _output(context, Format.TEXT, output, Colour.NEVER, verbose, quiet, FailOn.NEVER, strict=False)
+    raise typer.Exit(
+        make_bundle(
+            out,
+            output,
+            [*(source or ()), *given],
+            timeout=timeout,
+            probe_timeout=probe_timeout,
+            redact=not no_redact,
+        )
+    )
 
 
 @app.command()
 def explain(
     name: Annotated[str, typer.Argument(metavar="ID|NAME", help="A finding, such as DDP103 or thread-launch.")],
-    format: FormatOption = Format.TEXT,
+    format: ListingOption = Listing.TEXT,
 ) -> None:
     """Print the page of a finding: what you see, why it hangs, how it is known, the fix."""
     from ddp_doctor.cli.catalogue import explain_check
 
-    explain_check(name, as_json=format is Format.JSON)
+    explain_check(name, as_json=format is Listing.JSON)
 
 
 @app.command()
-def checks(format: FormatOption = Format.TEXT) -> None:
+def checks(format: ListingOption = Listing.TEXT) -> None:
     """List every check."""
     from ddp_doctor.cli.catalogue import list_checks
 
-    list_checks(as_json=format is Format.JSON)
+    list_checks(as_json=format is Listing.JSON)
 
 
 def _output(
@@ -274,6 +333,7 @@ def _output(
     quiet: bool,
     fail_on: FailOn,
     strict: bool,
+    no_redact: bool = False,
     needs_verdict: bool = False,
 ) -> Output:
     if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
@@ -286,6 +346,7 @@ def _output(
         quiet=quiet,
         fail_on=fail_on.value,
         strict=strict,
+        redact=not no_redact,
         needs_verdict=needs_verdict,
         started=context.obj["started"],
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.log import NcclProgress, RankEnd
 from ddp_doctor.facts.process import RankThread, Stack
+from ddp_doctor.facts.report import Examined, ReportedRank
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
-from ddp_doctor.model import Facts, RankRow, Report, Stage, Target, Wait
+from ddp_doctor.model import Facts, RankRow, Redacted, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes.scripts import scripts_probe
 from ddp_doctor.readers.log import LogReader
@@ -28,23 +31,40 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
     read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
     for problem in read.problems:
         print(f"ddp-doctor: cannot read {problem.source}: {problem.reason}", file=sys.stderr)
-    return examine(
+    examined = [fact for fact in read.facts if isinstance(fact, Examined)]
+    # what `run` or `lint` saw is no job that somebody found hung
+    calm = bool(examined) and len(examined) >= read.files and {each.command for each in examined} <= {"run", "lint"}
+    report = examine(
         "triage",
         loaded,
-        known=Facts(read.facts),
+        known=Facts(read.facts, read.absents, read.looked_for),
         host=interrupts_end(Host(timeout, probe_seconds=timeout)) if scripts else None,
         probes=(scripts_probe(scripts),) if scripts else (),
         selection=selection,
         describe=_target,
         rows=_rows,
         examined=lambda facts: read.files > 0 or bool(facts[ScriptRead]),
-        waiting=lambda facts: True,
+        waiting=lambda facts: not calm,
         started=out.started,
+        keep=out.keep,
+    )
+    counts = [each.redacted for each in examined]
+    return msgspec.structs.replace(
+        report,
+        redacted=Redacted(
+            hosts=sum(each.hosts for each in counts),
+            users=sum(each.users for each in counts),
+            secrets=sum(each.secrets for each in counts),
+        ),
     )
 
 
 def _target(facts: Facts) -> Target:
-    hosts = {fact.subject.host for fact in facts if fact.subject.host}
+    told = facts[Examined]
+    if len(told) == 1:
+        return told[0].target
+    hosts = {host for each in told for host in each.target.hosts}
+    hosts |= {fact.subject.host for fact in facts if fact.subject.host}
     sizes = {thread.world_size for thread in facts[RankThread] if thread.world_size}
     sizes |= {process.ranks for process in facts[NcclProgress] if process.ranks}
     versions = {process.version for process in facts[NcclProgress] if process.version}
@@ -56,6 +76,9 @@ def _target(facts: Facts) -> Target:
 
 
 def _rows(facts: Facts) -> list[RankRow]:
+    reported = sorted((each.row for each in facts[ReportedRank]), key=lambda row: (row.rank is None, row.rank or 0))
+    if reported:
+        return reported
     rows = [
         RankRow(
             rank=thread.rank,

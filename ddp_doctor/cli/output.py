@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from ddp_doctor.model import Report, Severity
+from ddp_doctor.model import Facts, Report, Severity
 
 SLOW_SECONDS = 5.0
 
@@ -29,6 +29,7 @@ class Output:
         quiet: bool,
         fail_on: str,
         strict: bool,
+        redact: bool = True,
         needs_verdict: bool,
         started: float,
     ) -> None:
@@ -39,10 +40,17 @@ class Output:
         self._quiet = quiet
         self._fail_on = fail_on
         self._strict = strict
+        self._redact = redact
         self._needs_verdict = needs_verdict
         self.started = started
+        self.facts = Facts()
+        """What the examination observed, once it is over."""
         self._live = False
         self._told_at = 0.0
+
+    def keep(self, facts: Facts) -> None:
+        """Take the facts of an examination."""
+        self.facts = facts
 
     def waiting(self, names: tuple[str, ...]) -> None:
         """Show which probes are still out: a line that is rewritten on a terminal, else a line after some seconds."""
@@ -120,6 +128,10 @@ class Output:
             from ddp_doctor.render import json
 
             return json.render(report)
+        if self._format == "markdown":
+            from ddp_doctor.render import markdown
+
+            return markdown.render(self._for_others(report) if self._redact else report)
         from ddp_doctor.render import text
 
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
@@ -132,6 +144,13 @@ class Output:
                 verbose=self._verbose,
             ),
         )
+
+    def _for_others(self, report: Report) -> Report:
+        """The report with stand-ins: a ticket is read by people who need no names."""
+        from ddp_doctor.cli.bundle import redactor
+        from ddp_doctor.redact import redacted_report
+
+        return redacted_report(report, redactor())
 
     def _colours(self, terminal: bool) -> bool:
         if self._colour != "auto":

@@ -60,6 +60,7 @@ def examine_node(
         pairs=_pairs,
         started=out.started,
         progress=out.waiting,
+        keep=out.keep,
     )
 
 

@@ -9,9 +9,10 @@ import msgspec
 from ddp_doctor.facts.communicator import Phase
 from ddp_doctor.model import Confidence, Evidence, Fact, Folded, Severity, Stage
 
-Sort = Literal["cause", "ambiguous", "clue", "echo", "harmless", "progress"]
+Sort = Literal["cause", "ambiguous", "clue", "echo", "harmless", "progress", "word"]
 """What a line is worth. A cause names a fault; an ambiguous line is an error several faults write; a clue is a setting,
-a command or a piece of code that makes a fault thinkable; an echo is what survivors print; progress is a sign of life."""
+a command or a piece of code that makes a fault thinkable; an echo is what survivors print; progress is a sign of life; a
+word says what the log is about and counts only where nothing else in it is known."""
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,20 +29,40 @@ def interpret(facts: Facts) -> list[Fact]:
     """A Suspicion per finding that the events hint at."""
     implied = [*missing_ranks(facts[NcclProgress]), *stopped(facts[NcclProgress]), *parted(facts[Recorded])]
     events = sorted((*facts[LogEvent], *implied), key=lambda event: event.order)
-    if not events:
-        return []
     seen = _Seen(events)
-    leads = [lead for event in events for lead in _leads(event, seen)]
+    leads = [lead for event in events if event.sort != "word" for lead in _leads(event, seen)]
+    if not leads:
+        resort = [*stopped(facts[NcclProgress], _LAST_RESORT), *(event for event in events if event.sort == "word")]
+        leads = [lead for event in resort for lead in _leads(event, seen)]
     named = _named(leads)
     echoes = [event for event in events if event.sort == "echo"]
     if named:
         folded = [event for event in events if event.sort in ("echo", "ambiguous")]
         return [*_claims(named, leads, folded), *_notes(leads)]
     failed = any(event.sort in FAILURES for event in events)
-    alive = any(event.sort == "progress" for event in events)
-    if alive and not failed:
+    living = [event for event in events if event.sort == "progress"]
+    if any(event.stage is Stage.TRAINING for event in living) and not failed:
         return _notes(leads)
+    if living and not failed:
+        leads += _after_complete(living[-1])
     return [*_candidates(leads, echoes, failed), *_notes(leads)]
+
+
+_AFTER_COMPLETE = ("DDP401", "DDP402", "DDP406", "DDP601", "DDP403", "DDP306")
+
+
+def _after_complete(event: LogEvent) -> list[_Lead]:
+    """What stops ranks whose communicator is complete, where nothing tells that they train: the commonest first."""
+    return [
+        _Lead(
+            finding=finding,
+            confidence=Confidence.POSSIBLE,
+            event=event,
+            weight=0.5 * NEXT_CANDIDATE**place,
+            summary="the communicator was complete, and nothing tells that the ranks trained",
+        )
+        for place, finding in enumerate(_AFTER_COMPLETE)
+    ]
 
 
 def _leads(event: LogEvent, seen: _Seen) -> list[_Lead]:
@@ -132,8 +152,9 @@ def _candidates(leads: Sequence[_Lead], echoes: Sequence[LogEvent], failed: bool
     weights: dict[str, float] = defaultdict(float)
     first: dict[str, _Lead] = {}
     loud: set[str] = set()
+    told = any(lead.event.sort in ("cause", "ambiguous") for lead in leads)
     for lead in leads:
-        if lead.event.sort == "harmless":
+        if lead.event.sort == "harmless" or (told and lead.event.sort == "echo" and not lead.event.conditions):
             continue
         weights[lead.finding] += lead.weight
         first.setdefault(lead.finding, lead)
@@ -149,7 +170,7 @@ def _candidates(leads: Sequence[_Lead], echoes: Sequence[LogEvent], failed: bool
             place=place,
             summary=first[finding].summary,
             severity=None if finding in loud else Severity.NOTE,
-            events=_of(finding, leads, ("cause", "ambiguous", "clue", "echo")),
+            events=_of(finding, leads, ("cause", "ambiguous", "clue", "echo", "word", "progress")),
             folded=_fold(echoes) if place == 0 else (),
         )
         for place, finding in enumerate(ranked[:MOST_CANDIDATES])
@@ -197,14 +218,25 @@ _STOPPED_AT = {
     Stage.COMM_BOOTSTRAP: ("DDP301", "DDP302", "DDP101"),
     Stage.TRANSPORT: ("DDP401", "DDP405", "DDP402", "DDP302"),
 }
-"""What stops ranks in these phases of NCCL, the commonest first. Topology is left out: too much stops there."""
+"""What stops ranks in these phases of NCCL, the commonest first."""
+
+_LAST_RESORT = {Stage.COMM_TOPOLOGY: ("DDP401", "DDP404", "DDP406")}
+"""The same for a phase in which so much stops that it counts only where nothing else is known."""
+
+_CONNECTING_BY = {
+    "via NET/IB": ("DDP304", "DDP306", "DDP302"),
+    "via NET/": ("DDP302", "DDP301", "DDP306"),
+    "via SHM": ("DDP405", "DDP404", "DDP403"),
+    "via P2P": ("DDP401", "DDP402", "DDP403"),
+}
+"""The same for a rank whose last line says by which transport it was about to be connected."""
 
 
-def stopped(processes: Sequence[NcclProgress]) -> list[LogEvent]:
+def stopped(processes: Sequence[NcclProgress], phases: Mapping[Stage, tuple[str, ...]] = _STOPPED_AT) -> list[LogEvent]:
     """Clues from where each process's lines end short of a complete communicator."""
     furthest: dict[Stage, NcclProgress] = {}
     for process in processes:
-        if process.stage in _STOPPED_AT and not (process.complete and process.stage is not Stage.TRANSPORT):
+        if process.stage in phases and not (process.complete and process.stage is not Stage.TRANSPORT):
             furthest.setdefault(process.stage, process)
     return [
         LogEvent(
@@ -212,7 +244,7 @@ def stopped(processes: Sequence[NcclProgress]) -> list[LogEvent]:
             source=process.source,
             signature="nccl-stopped",
             sort="clue",
-            leads=_STOPPED_AT[stage],
+            leads=_by_transport(process) or phases[stage],
             weight=0.7,
             summary=f"NCCL's lines end in {stage.label}",
             line=process.last,
@@ -220,6 +252,10 @@ def stopped(processes: Sequence[NcclProgress]) -> list[LogEvent]:
         )
         for stage, process in furthest.items()
     ]
+
+
+def _by_transport(process: NcclProgress) -> tuple[str, ...]:
+    return next((leads for words, leads in _CONNECTING_BY.items() if words in process.last), ())
 
 
 def missing_ranks(processes: Sequence[NcclProgress]) -> list[LogEvent]:

@@ -274,7 +274,9 @@ class _Rank:
         for line in new.decode("utf-8", "replace").splitlines():
             self._progress += "retrying" not in line
             if "NCCL WARN" in line:
-                self.warned = self.warned or any(found.level == "WARN" and not is_noise(found) for found in parse_all(line))
+                self.warned = self.warned or any(
+                    found.level == "WARN" and not is_noise(found) for found in parse_all(line)
+                )
         told = (self._steps, self._progress)
         moved, self._seen = told != self._seen, told
         return moved

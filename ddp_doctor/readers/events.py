@@ -21,7 +21,13 @@ MOST_KINDS = 10_000
 ALIKE = 200
 """Lines that differ in digits only of which this many are looked at; a progress bar writes more."""
 
+KNOWN = ("cause", "ambiguous", "echo")
+WORDS = 0.25
+"""Signatures up to this weight look for words only; they say nothing where the whole line is known."""
+
 _NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+_CHATTER = re.compile(r"\[?[IV]\d{4} \d\d:\d\d:\d\d")
+"""A line that torch writes for information; a reader's words are not in it."""
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -89,9 +95,16 @@ class EventReader:
             return
         found = list(self._recogniser.matches(line.text))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
+        known = any(signature.sort in KNOWN and signature.leads and signature.weight > WORDS for signature, _ in found)
+        chatter = line.nccl in ("INFO", "TRACE", "CALL") or bool(_CHATTER.match(line.text))
         for signature, fields in found:
+            if chatter and not signature.of_library:
+                continue
+            # what is known of the line beats the words in it
             if harmless and signature.sort != "harmless" and signature.confidence is Confidence.POSSIBLE:
-                continue  # what is known of the line beats the words in it
+                continue
+            if known and signature.weight <= WORDS and signature.confidence is Confidence.POSSIBLE:
+                continue
             key = (signature.name, str(line.rank), line.host, str(line.pid), *fields.values())
             if not fields:
                 key = (*key, _VARYING.sub("#", line.text))

@@ -7,9 +7,11 @@ passed over. All others are searched for literals, and only lines that hold one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from ddp_doctor.facts.log import RankEnd
+import msgspec
+
+from ddp_doctor.facts.log import LogEvent, NcclProgress, RankEnd
 from ddp_doctor.model import Fact, Subject
 from ddp_doctor.readers.events import EventReader, Recogniser
 from ddp_doctor.readers.job_log import TRIGGERS, TracebackReader
@@ -18,6 +20,8 @@ from ddp_doctor.readers.nccl import NcclReader
 from ddp_doctor.signatures import Signature
 
 BLOCK = 1 << 20
+MOST_WORDS = 100
+"""Lines at the beginning of a log whose words are looked at where nothing else is known in it."""
 
 _INFO = b" NCCL INFO "  # holds none of the characters that are taken out
 _NUMBERS = b"0123456789abcdefx"
@@ -34,6 +38,9 @@ class LogReader:
     """Reads logs by the signatures of all packs."""
 
     def __init__(self, signatures: Iterable[Signature]) -> None:
+        every = tuple(signatures)
+        self._words = Recogniser(signature for signature in every if signature.sort == "word")
+        signatures = (signature for signature in every if signature.sort != "word")
         more = ("exitcode", "(local_rank:", " nccl ", "nccl version", *TRIGGERS)
         self._recogniser = Recogniser(signatures, also=more)
 
@@ -46,11 +53,21 @@ class LogReader:
         reading = _Reading(self._recogniser, source, base)
         seen: set[bytes] = set()
         number = 0
+        first: list[bytes] = []
         for lines in lines_of(blocks):
+            first = first or lines[:MOST_WORDS]
             for place in self._worth_reading(lines, seen, reading):
                 reading.line(lines[place], number + place + 1)
             number += len(lines)
-        return reading.facts()
+        facts = reading.facts()
+        return facts if any(map(_tells, facts)) else [*facts, *self._about(first, source, base)]
+
+    def _about(self, lines: Sequence[bytes], source: str, base: int) -> list[Fact]:
+        """What the beginning of a log speaks of in which nothing is known."""
+        reader = EventReader(self._words, source, base=base)
+        for number, raw in enumerate(lines, 1):
+            reader.feed(raw, number)
+        return list(reader.events())
 
     def _worth_reading(self, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
         """The places of lines that may tell something new, in order."""
@@ -75,6 +92,13 @@ class LogReader:
                 yield place
             elif reading.tracebacks.listening or find(lines[place].lower()):
                 yield place
+
+
+def _tells(fact: Fact) -> bool:
+    """Whether a fact says more than that a line is harmless."""
+    return not isinstance(fact, (LogEvent, NcclProgress)) or (
+        isinstance(fact, LogEvent) and (fact.sort == "progress" or (bool(fact.leads) and fact.sort != "harmless"))
+    )
 
 
 def _several(joined: bytes, reading: _Reading) -> bool:
@@ -143,7 +167,30 @@ class _Reading:
             self._rank = None
 
     def facts(self) -> list[Fact]:
-        return [*self._events.events(), *self.tracebacks.facts, *self._nccl.facts(), *self._ends]
+        progress = self._nccl.facts()
+        told = [*self._events.events(), *self.tracebacks.facts, *self._ends]
+        return [*_with_ranks(told, progress), *progress]
+
+
+def _with_ranks(facts: Iterable[Fact], progress: Sequence[NcclProgress]) -> Iterator[Fact]:
+    """The facts with the rank that NCCL's lines give to their process, or to the whole log where it is one rank's."""
+    facts = list(facts)
+    ranks = {(each.subject.host, each.subject.pid): each.subject.rank for each in progress}
+    ranks |= {("", fact.subject.pid): fact.subject.rank for fact in facts if isinstance(fact, RankEnd)}
+    told = {subject.rank for subject in (each.subject for each in (*progress, *facts)) if subject.rank is not None}
+    processes = {(each.subject.host, each.subject.pid) for each in progress}
+    alone = next(iter(told)) if len(told) == 1 and len(processes) < 2 else None
+    hosts = {each.subject.host for each in progress if each.subject.host}
+    host = next(iter(hosts)) if len(hosts) == 1 else ""
+    for fact in facts:
+        subject = fact.subject
+        if subject.rank is None:
+            of_process = ranks.get((subject.host, subject.pid)) if subject.pid is not None else alone
+            rank = ranks.get(("", subject.pid)) if of_process is None and subject.pid is not None else of_process
+            subject = msgspec.structs.replace(subject, rank=rank)
+        if not subject.host and host:
+            subject = msgspec.structs.replace(subject, host=host)
+        yield fact if subject == fact.subject else msgspec.structs.replace(fact, subject=subject)
 
 
 def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -12,13 +12,15 @@ from typing import BinaryIO
 
 import msgspec
 
-from ddp_doctor.model import Fact
+from ddp_doctor.model import Absent, Fact
 from ddp_doctor.readers.faulthandler_dump import looks_like_faulthandler, read_faulthandler
 from ddp_doctor.readers.flight_recorder import looks_like_recording, read_recording
 from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.pyspy_dump import looks_like_dump, read_dump
+from ddp_doctor.readers.report import looks_like_report, read_reports
 from ddp_doctor.readers.sources import Problem, Stream, files_of, stream_of, streams
 from ddp_doctor.readers.torchrun import looks_like_error_file, read_error_file
+from ddp_doctor.saved import from_lines, looks_like_facts, looks_like_manifest
 
 ENOUGH_FOR_TWO = 32 << 20
 """Bytes from which a second process is worth its start."""
@@ -32,6 +34,8 @@ class Read(msgspec.Struct, kw_only=True):
     facts: list[Fact] = []
     problems: list[Problem] = []
     files: int = 0
+    absents: list[Absent] = []
+    looked_for: list[str] = []
 
 
 def read_paths(
@@ -115,38 +119,57 @@ def _add(read: Read, part: Read) -> None:
     read.facts += part.facts
     read.problems += part.problems
     read.files += part.files
+    read.absents += part.absents
+    read.looked_for += part.looked_for
 
 
 def _read_streams(parts: Iterator[Stream], reader: LogReader, base: int) -> Read:
     read = Read(facts=[], problems=[])
+    bundled = ""
     for place, part in enumerate(parts):
-        _read_stream(part, reader, base + (place << 20), read)
+        if bundled and part.name.startswith(bundled):
+            continue  # the facts of a bundle's logs stand beside them
+        if _read_stream(part, reader, base + (place << 20), read) and "!" in part.name:
+            bundled = f"{part.name.rpartition('!')[0]}!"
     return read
 
 
-def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> None:
+def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool:
+    """Read one stream by its kind; True for the facts of a bundle."""
     head = b""
     for block in part.blocks:
         head += block
         if len(head) >= HEAD:
             break
     if not head.strip():
-        return
+        return False
     read.files += 1
     text = head.decode("utf-8", "replace")
     try:
+        if looks_like_facts(text):
+            facts = from_lines(_whole(head, part.blocks).decode("utf-8", "replace"))
+            read.facts += facts
+            read.absents += facts.absents
+            read.looked_for += facts.looked_for
+            return True
+        if looks_like_manifest(text):
+            read.files -= 1
+            return False
+        if looks_like_report(text):
+            read.facts += read_reports(_whole(head, part.blocks).decode("utf-8", "replace"), part.name)
+            return False
         if looks_like_recording(head):
             read.facts += read_recording(_whole(head, part.blocks), part.name)
-            return
+            return False
         if looks_like_error_file(text):
             read.facts += read_error_file(_whole(head, part.blocks).decode("utf-8", "replace"), part.name, reader, base)
-            return
+            return False
         if looks_like_dump(text):
             read.facts += read_dump(_whole(head, part.blocks).decode("utf-8", "replace"), part.name)
-            return
+            return False
         if looks_like_faulthandler(text):
             read.facts += read_faulthandler(_whole(head, part.blocks).decode("utf-8", "replace"), part.name)
-            return
+            return False
     except (ValueError, RecursionError) as error:
         read.problems.append(Problem(source=part.name, reason=f"{error}; read as a log"))
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -157,6 +180,7 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> None
         read.files -= 1
     else:
         read.facts += reader.read_blocks(_chain(head, part.blocks), part.name, base)
+    return False
 
 
 def _chain(head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:

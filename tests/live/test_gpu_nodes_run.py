@@ -168,8 +168,12 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
 
 def named(call: str, told: str) -> bool:
     """Whether the report names the call, or NCCL's function where NCCL alone made it: nobody sees into that."""
-    inside = call.startswith(INSIDE_NCCL) and any(function in told for function in ("ncclCommInitRank", "ncclAllReduce"))
-    return call.removesuffix("_v2").removesuffix("_v3") in told or inside or (call == "kernel" and "cuStreamQuery" in told)
+    inside = call.startswith(INSIDE_NCCL) and any(
+        function in told for function in ("ncclCommInitRank", "ncclAllReduce")
+    )
+    return (
+        call.removesuffix("_v2").removesuffix("_v3") in told or inside or (call == "kernel" and "cuStreamQuery" in told)
+    )
 
 
 INSIDE_NCCL = (

@@ -54,7 +54,7 @@ def test_clues_reorder_candidates_and_never_name_a_cause() -> None:
 
 
 def test_clues_of_a_job_that_trains_say_nothing() -> None:
-    assert suspicions(event("clue", "clue", "DDP301"), event("loss", "progress", order=2)) == []
+    assert suspicions(event("clue", "clue", "DDP301"), event("loss", "progress", order=2, stage=Stage.TRAINING)) == []
 
 
 def test_conditions() -> None:
@@ -84,7 +84,7 @@ def test_ranks_that_left_no_line() -> None:
     )
     assert first == ("DDP101", POSSIBLE)
     everybody = [progress(rank, "exchange", Stage.COMM_TOPOLOGY) for rank in range(4)]
-    assert suspicions(*everybody) == []
+    assert [finding for finding, _ in suspicions(*everybody)] == ["DDP401", "DDP404", "DDP406"]
 
 
 def test_recorders_that_part() -> None:

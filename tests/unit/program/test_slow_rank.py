@@ -8,7 +8,7 @@ from ddp_doctor_checks.program.slow_rank import SlowRank
 from ddp_doctor.model import Absent, Confidence
 
 HIT = "Map:  43%|####3     | 430000/1000000 [18:02<24:11, 392.70 examples/s]"
-NEAR = "Epoch 3 done"
+NEAR = "run 3 done"
 
 
 def test_hit() -> None:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from ddp_doctor.examine import examine
 from ddp_doctor.facts.log import LogEvent, NcclProgress, RankEnd
 from ddp_doctor.facts.process import Stack, StoreWait
-from ddp_doctor.model import Stage
+from ddp_doctor.model import Facts, Stage
 from ddp_doctor.packs import load_packs
 from ddp_doctor.readers import LogReader
 from ddp_doctor.readers.line import LONGEST
 from ddp_doctor.readers.log import lines_of
 
-READER = LogReader(load_packs(third_party=False).signatures())
+LOADED = load_packs(third_party=False)
+READER = LogReader(LOADED.signatures())
 START = "vm:{pid}:{pid} [0] NCCL INFO ncclCommInitRank comm 0x7f rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0xb4 - Init START"
 
 
@@ -78,3 +80,22 @@ def test_processes_that_print_the_same_are_each_followed() -> None:
     first = "vm:11:21 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct"
     other = "vm:12:22 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct"
     assert [each.subject.pid for each in progress(*[first] * 9, *[other] * 9)] == [11, 12]
+
+
+def test_events_know_whose_they_are() -> None:
+    warn = "vm:{pid}:9 [0] init.cc:1 NCCL WARN Cuda failure 'out of memory'"
+    text = "\n".join((START.format(pid=1, rank=0), START.format(pid=2, rank=1), warn.format(pid=2)))
+    (event,) = [
+        fact
+        for fact in READER.read(text.encode(), "a.log")
+        if isinstance(fact, LogEvent) and fact.signature == "nccl-out-of-memory"
+    ]
+    assert (event.subject.rank, event.subject.host) == (1, "vm")
+    report = examine("triage", LOADED, known=Facts(READER.read(text.encode(), "a.log")), waiting=lambda facts: True)
+    assert (report.findings[0].ranks, report.findings[0].hosts) == ((1,), ("vm",))
+
+
+def test_a_log_of_one_rank_is_that_ranks() -> None:
+    text = START.format(pid=1, rank=3) + "\nRuntimeError: CUDA error: invalid device ordinal\n"
+    events = [fact for fact in READER.read(text.encode(), "a.log") if isinstance(fact, LogEvent)]
+    assert {event.subject.rank for event in events if event.signature == "device-ordinal"} == {3}
