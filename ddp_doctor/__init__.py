@@ -5,7 +5,9 @@ Importing this package costs almost nothing: the public names below are loaded w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers know the name; importing typing would cost, and a file typing.py could shadow it
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import importlib.resources
 import json
+import os
+import sys
 from collections.abc import Iterable
 
 import typer
@@ -33,12 +36,11 @@ def list_checks(*, as_json: bool) -> None:
             {"id": check.id, "name": check.name, "title": check.title, "pack": loaded.owners[check.id]}
             for check in loaded.checks()
         ]
-        print(json.dumps(rows, indent=1))
+        show(json.dumps(rows, indent=1))
     else:
         checks = loaded.checks()
         width = max(len(check.name) for check in checks)
-        for check in checks:
-            print(f"{check.id}  {check.name.ljust(width)}  {check.title}")
+        show("\n".join(f"{check.id}  {check.name.ljust(width)}  {check.title}" for check in checks))
     _complain(loaded)
 
 
@@ -46,13 +48,27 @@ def explain_check(entry: str, *, as_json: bool) -> None:
     """Print the page of one check. Raises a usage error that names the nearest ones if there is none."""
     loaded = load_packs()
     check = next((each for each in loaded.checks() if entry.lower() in (each.name, each.id.lower())), None)
+    if check is None and entry.lower() in ("ddp901", "pack-failed"):
+        page = importlib.resources.files("ddp_doctor").joinpath("pack_failed.md").read_text(encoding="utf-8")
+        title = page.splitlines()[0].partition(" - ")[2]
+        own = {"id": "DDP901", "name": "pack-failed", "title": title, "page": page}
+        show(json.dumps(own, indent=1) if as_json else page.rstrip("\n"))
+        return
     if check is None:
         raise typer.BadParameter(f"no check is called {entry}{_near(entry, loaded.checks())}")
     page = page_of(type(check)) or f"# {check.id} {check.name} - {check.title}\n\nthe pack has no page for it\n"
     if as_json:
-        print(json.dumps({"id": check.id, "name": check.name, "title": check.title, "page": page}, indent=1))
+        show(json.dumps({"id": check.id, "name": check.name, "title": check.title, "page": page}, indent=1))
     else:
-        print(page.rstrip("\n"))
+        show(page.rstrip("\n"))
+
+
+def show(text: str) -> None:
+    """Print, and take it well if the reader (`| head`) has seen enough."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _near(entry: str, checks: Iterable[Check]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.model import Confidence, Finding, Fix, Report, Severity
+from ddp_doctor.render import printable
 from ddp_doctor.render.text import compress
 
 MOST_EVIDENCE = 20
@@ -12,6 +13,7 @@ MOST_EVIDENCE = 20
 
 def render(report: Report) -> str:
     """The report as Markdown with a final newline."""
+    report = printable(report)
     parts = [_verdict(report)]
     serious = [finding for finding in report.findings if finding.severity is not Severity.NOTE]
     notes = [finding for finding in report.findings if finding.severity is Severity.NOTE]

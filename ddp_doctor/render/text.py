@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ddp_doctor.model import Confidence, Evidence, Finding, Fix, Outcome, RankRow, Report, Severity, Stage
+from ddp_doctor.render import printable
 
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "ok": "32", "unknown": "33", "bold": "1", "dim": "2"}
 
@@ -35,6 +36,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 def render(report: Report, style: Style | None = None) -> str:
     """The report as text with a final newline."""
     style = style or Style()
+    report = printable(report)
     lines = [*_header(report, style), ""]
     serious = [finding for finding in report.findings if finding.severity is not Severity.NOTE]
     notes = [finding for finding in report.findings if finding.severity is Severity.NOTE]
@@ -258,7 +260,7 @@ def _summary(report: Report, style: Style) -> Iterator[str]:
         text = f"no verdict: {report.verdict.summary}; {counted}, {seconds}"
     yield from _wrapped(text, style, "", "  ")
     if report.tool.command == "run" and report.verdict.status == "healthy":
-        yield "This looked at one node; the way between nodes was not tested."
+        yield from _wrapped("This looked at one node; the way between nodes was not tested.", style, "")
 
 
 def _counts(outcomes: tuple[Outcome, ...]) -> Iterator[str]:

@@ -194,3 +194,40 @@ def test_stdin(log: Path) -> None:
     line = f"{sys.executable} -m ddp_doctor triage - < {log}"
     done = subprocess.run(["sh", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "the one that wrote stdin" in done.stdout
+
+
+def test_what_could_drive_a_terminal_is_shown_as_escapes() -> None:
+    done = ddp_doctor(
+        "run",
+        "--timeout",
+        "8",
+        RANK="\x1b[31m0",
+        WORLD_SIZE="2",
+        GLOO_SOCKET_IFNAME="a\u202eb",
+        NCCL_DEBUG="\x1b]0;x\a",
+    )
+    assert "\x1b" not in done.stdout and "\a" not in done.stdout and "\u202e" not in done.stdout
+    assert "\\x1b[31m0" in done.stdout
+
+
+def test_a_long_value_does_not_flood_the_report() -> None:
+    done = ddp_doctor("run", "--timeout", "8", RANK="9" * 100_000, WORLD_SIZE="2")
+    assert "(100,0" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) < 2500 and len(done.stdout) < 40_000
+
+
+@pytest.mark.parametrize("shadow", ["typing.py", "msgspec.py", "typer.py", "select.py"])
+def test_files_of_the_user_do_not_shadow_ours(shadow: str, tmp_path: Path) -> None:
+    (tmp_path / shadow).write_text("raise RuntimeError('not mine')\n")
+    assert ddp_doctor("--version", cwd=tmp_path).stdout == "ddp-doctor 0.1.0\n"
+
+
+def test_a_pack_that_failed_has_a_page() -> None:
+    assert ddp_doctor("explain", "DDP901").stdout.startswith("# DDP901 pack-failed - ")
+
+
+@pytest.mark.parametrize("command", ["checks", "explain thread-launch"])
+def test_head_is_content(command: str) -> None:
+    line = f"set -o pipefail; {sys.executable} -m ddp_doctor {command} | head -n 1"
+    done = subprocess.run(["bash", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr
