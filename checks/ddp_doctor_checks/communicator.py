@@ -320,7 +320,8 @@ def _stuck_in_driver(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argum
     )
     return "DDP407", {
         "summary": f"{_ranks(cause)} stopped {where}, on GPU {first.pci or first.device}",
-        "because": f"{seen}: most often a driver call on a sick GPU that does not return" + _wait(cause),
+        "because": f"in {first.call or 'NCCL'} {seen}: most often a driver call on a sick GPU that does not return"
+        + _wait(cause),
         "fixes": [_LOOK_AT_GPU],
     }
 
@@ -344,9 +345,11 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
 
 
 def _stuck_in_connect(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
+    first = _first(facts, cause)
     return "DDP402", {
         "summary": f"{_ranks(cause)} stopped while it joined the other GPU's memory (P2P)",
-        "because": "opening a peer's memory is a driver call, and here it does not return" + _wait(cause),
+        "because": f"opening a peer's memory is a driver call, and here ({first.call or 'NCCL'}) it does not return"
+        + _wait(cause),
         "fixes": [_proven(WITHOUT_P2P, cause), _LOOK_AT_GPU],
     }
 

@@ -115,7 +115,10 @@ def trial_ranks(facts: Facts) -> str:
     slowest = max(rank.seconds for rank in ranks)
     runtime = facts.first(TorchRuntime)
     version = f" with torch {runtime.version}" if runtime else ""
-    return f"{len(ranks)} {ranks[0].backend} ranks initialised and all-reduced right values in {slowest:.2f} s{version}"
+    backends = " and ".join(sorted({rank.backend for rank in ranks}))
+    return (
+        f"{ranks[0].world_size} {backends} ranks initialised and all-reduced right values in {slowest:.2f} s{version}"
+    )
 
 
 def room_and_limits(facts: Facts) -> str:

@@ -27,7 +27,7 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
         return
     answer = host.ask("p2p", seconds=SECONDS)
     pairs: list[dict[str, Any]] = [message for message in answer.messages if "pair" in message]
-    if not pairs:
+    if not pairs or answer.status != "ok":
         calls = [str(message["call"]) for message in answer.messages if "call" in message]
         failed = next((str(message["failed"]) for message in answer.messages if "failed" in message), "")
         yield Absent(
@@ -37,7 +37,6 @@ def take(host: Host, facts: Facts) -> Iterator[Observation]:
             reason=failed or f"{calls[-1] if calls else 'NVML'}: {answer.reason or 'no pair was named'}",
             how_to_get="nvidia-smi topo -p2p r",
         )
-        return
     peers = {(first, second): can for message in answer.messages for first, second, can in message.get("peers", ())}
     cpu = _cpu(host.read("/proc/cpuinfo", limit=4096)["/proc/cpuinfo"] or "")
     for pair in pairs:

@@ -13,6 +13,7 @@ import msgspec
 from ddp_doctor.child import Child, Silence
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.deadline import Deadline
+from ddp_doctor.facts.communicator import CommunicatorRank
 from ddp_doctor.facts.software import TorchCuda, TorchRuntime, TrialRank
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Fact, Facts, Stage, Subject
@@ -21,6 +22,7 @@ TRIAL_SECONDS = 10.0
 """A healthy trial takes a tenth of a second."""
 FEWEST_TRIAL_SECONDS = 3.0
 """Where less is left of the whole budget, a trial that does not end says nothing."""
+NCCL_SECONDS = 30.0
 CUDA_SECONDS = 30.0
 """A driver without persistence mode needs that long to wake up."""
 COUNT_SECONDS = 3.0
@@ -62,7 +64,42 @@ def take(host: Host, facts: Facts, *, trial_seconds: float = TRIAL_SECONDS) -> I
         yield _absent(host, kind, status, f"torch was not imported: {runtime.error}")
 
 
-PROBES = (Probe(name="torch", gives=(TorchRuntime, TorchCuda, TrialRank), take=take),)
+def take_nccl(host: Host, facts: Facts) -> Iterator[Observation]:
+    """Ranks on torch's own NCCL backend with `device_id`, where the bare communicator came through on these GPUs.
+
+    Torch is imported once more for it, so it is done with `--active always` only.
+    """
+    runtime, bare = facts.first(TorchRuntime), facts[CommunicatorRank]
+    if host.options.active != "always" or runtime is None or not runtime.nccl_backend or not bare:
+        return
+    if any(rank.outcome != "passed" for rank in bare):
+        return
+    trial = _Trial(host, NCCL_SECONDS, backend="nccl")
+    importing = _inside(host, host.deadline.remaining() / 2)
+    with host.start("torch_ranks", {"import_seconds": importing.remaining()}, python=[host.python]) as child:
+        if _import(host, child, importing).outcome != "imported":
+            return
+        trial.begin(child, len(bare))
+        while not trial.done:
+            try:
+                message = child.receive(trial.deadline)
+            except Silence:
+                break
+            if message is None:
+                trial.end(f"the worker {_how_it_ended(child.exit_code())}")
+            elif "refused" in message:
+                trial.refuse(str(message["refused"]))
+            elif "rank" in message:
+                trial.hear(message)
+    yield from trial.observations()
+
+
+PROBES = (
+    Probe(name="torch", gives=(TorchRuntime, TorchCuda, TrialRank), take=take),
+    Probe(
+        name="torch-nccl", gives=(TrialRank,), builds_on=(TorchRuntime, CommunicatorRank), take=take_nccl, risk="gpu"
+    ),
+)
 
 
 def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:

@@ -7,6 +7,7 @@ torch.cuda nothing: that would spoil CUDA for every rank forked later, even with
 
 import datetime
 import faulthandler
+import inspect
 import os
 import select
 import signal
@@ -191,19 +192,24 @@ def be_rank(number, order, listener, say):
     enter("store-wait")
     store.set("ddp_doctor/joined/%d" % number, "1")
     store.wait(["ddp_doctor/joined/%d" % other for other in range(size)], wait)
-    device = "cpu"
+    device, options = "cpu", {}
     if backend == "nccl":
         device = "cuda:%d" % (number % torch.cuda.device_count())
         torch.cuda.set_device(device)
+        if "device_id" in inspect.signature(dist.init_process_group).parameters:
+            # then NCCL's communicator is formed inside init_process_group
+            enter("comm-bootstrap")
+            options["device_id"] = torch.device(device)
     if backend == "gloo":
         enter("gloo-mesh")
     dist.init_process_group(
-        backend, store=dist.PrefixStore("ddp_doctor", store), rank=number, world_size=size, timeout=wait
+        backend, store=dist.PrefixStore("ddp_doctor", store), rank=number, world_size=size, timeout=wait, **options
     )
-    enter("initialized")
+    if not options:
+        enter("initialized")
     address = listening_address(port) if backend == "gloo" else ""
     values = torch.full((4,), float(number + 1), device=device)
-    enter("comm-bootstrap" if backend == "nccl" else "first-collective")
+    enter("comm-bootstrap" if backend == "nccl" and not options else "first-collective")
     dist.all_reduce(values)
     right = values.tolist() == [size * (size + 1) / 2] * 4
     say(

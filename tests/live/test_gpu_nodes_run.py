@@ -147,6 +147,7 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
         for call in run(node, make(tmp_path / name), site_with_nccl).calls
     }
     two = {call for name, call in asked if name == "two"}
+    of_probes = set(run(healthy(2), make(tmp_path / "probes"), site_with_nccl, "--active", "never").calls)
     cases = [(healthy(2), call) for call in sorted(two)]
     cases += [(read_node("mig_one_rank"), call) for call in sorted({call for _, call in asked} - two)]
 
@@ -160,30 +161,19 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(hang, cases))
     late = {call: round(seconds, 1) for call, seconds, _ in found if seconds > ALLOWED}
-    silent = [call for call, _, told in found if not named(call, told)]
+    silent = [call for call, _, told in found if not named(call, told, call not in of_probes)]
     print(f"{len(found)} calls, the slowest ended after {max(seconds for _, seconds, _ in found):.1f} s")
     assert late == {}
     assert silent == []
 
 
-def named(call: str, told: str) -> bool:
-    """Whether the report names the call, or NCCL's function where NCCL alone made it: nobody sees into that."""
-    inside = call.startswith(INSIDE_NCCL) and any(
-        function in told for function in ("ncclCommInitRank", "ncclAllReduce")
-    )
-    return (
-        call.removesuffix("_v2").removesuffix("_v3") in told or inside or (call == "kernel" and "cuStreamQuery" in told)
-    )
+def named(call: str, told: str, in_a_rank: bool) -> bool:
+    """Whether the report names the call, or what of NCCL's made it in a rank: nobody sees into NCCL."""
+    names = [call.removesuffix("_v2").removesuffix("_v3")]
+    return any(name in told for name in (*names, *(NCCLS if in_a_rank else ())))
 
 
-INSIDE_NCCL = (
-    "cuda",
-    "cuMemCreate",
-    "cuMemImport",
-    "launch",
-    "nvmlDeviceGetNvLinkCapability",
-    "nvmlDeviceGetHandleByPciBusId",
-)
+NCCLS = ("ncclCommInitRank", "ncclAllReduce", "cuStreamQuery")
 
 
 def make(folder: Path) -> Path:
