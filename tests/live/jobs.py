@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +18,19 @@ from pathlib import Path
 from typing import Any
 
 HANGS = Path(__file__).parent / "hangs"
+PY_SPY = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or "py-spy"
 
 
 def free_port() -> int:
-    """A TCP port of loopback that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A TCP port below the ephemeral range, where no outgoing connection lands, that was free a moment ago."""
+    for port in random.sample(range(20000, 32000), 50):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port between 20000 and 32000")
 
 
 @contextmanager
@@ -53,7 +62,7 @@ def wait_for_stack(pid: int, function: str, threads: int, seconds: float = 60) -
     """Return once that many threads of the process stand in a function; fail after some seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        dump = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+        dump = subprocess.run([PY_SPY, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
         if dump.stdout.count(f"{function} (") >= threads:
             return
         time.sleep(0.2)

@@ -56,6 +56,8 @@ def test_a_node_yields_its_ids(name: str, site: Site, tmp_path: Path) -> None:
     node = read_node(name)
     if name == "dead_holder" and os.readlink("/proc/self/ns/pid") != FIRST_PID_NAMESPACE:
         pytest.skip("in a PID namespace of its own a process that is not seen need not be gone")
+    if name == "nvlink_refused" and not site.nccl:
+        pytest.skip(f"what NCCL does with such a pair depends on its version; {why_not(VERSION)}")
     ran = run(node, tmp_path, site)
     assert (ran.claims, ran.notes) == (sorted(node.expect), sorted(node.notes)), ran.report["findings"]
     assert not [outcome for outcome in ran.report["outcomes"] if outcome["status"] == "crashed"]

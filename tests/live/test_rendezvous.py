@@ -14,17 +14,12 @@ from typing import Any
 
 import pytest
 from examining import Room, apply_fix, examine_here, findings, libnccl, listening, needs_root, room
+from jobs import free_port
 
 import ddp_doctor
 
 HANGS = Path(__file__).parent / "hangs"
 TWO_NODES = {"NNODES": "2", "NODE_RANK": "0"}
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def rank(number: int, port: int, address: str = "127.0.0.1") -> dict[str, str]:

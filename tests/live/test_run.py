@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 from examining import PATHS, Room, libnccl, listening, needs_root, room
+from jobs import free_port
 from namespaces import CLONE_NEWNET, CLONE_NEWNS, bind_file, mount, unshare
 
 pytestmark = pytest.mark.live
@@ -218,18 +219,6 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Se
             return done.returncode, json.loads(done.stdout)
 
         yield call
-
-
-def free_port() -> int:
-    """A port below the ephemeral range, where no other test's socket lands."""
-    for port in range(23100, 23900):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port from 23100 to 23900")
 
 
 def serious(report: dict[str, Any]) -> list[str]:

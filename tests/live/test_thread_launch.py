@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import doctor, hanging, wait_for_stack
+from jobs import PY_SPY, doctor, hanging, wait_for_stack
 
 pytestmark = pytest.mark.live
 
@@ -23,7 +23,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         attached = doctor("attach", str(job.pid))
         for name, flags in {"dump.json": ("--json", "--locals"), "dump.txt": ("--locals",), "bare.txt": ()}.items():
             with open(folder / name, "wb") as file:
-                subprocess.run(["py-spy", "dump", *flags, "--pid", str(job.pid)], stdout=file, check=True)
+                subprocess.run([PY_SPY, "dump", *flags, "--pid", str(job.pid)], stdout=file, check=True)
         alive_after = job.poll() is None
         job.wait(60)
     return {"folder": folder, "attached": attached, "pid": job.pid, "alive_after": alive_after}
