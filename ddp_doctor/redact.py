@@ -21,24 +21,28 @@ from ddp_doctor.model import Redacted, Report
 GONE = "<redacted>"
 
 _SECRET_NAME = (
-    r"[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?key|credential"
-    r"|wandb_key|session[-_]?id|cookie)s?[\w-]*"
+    r"(?:passw(?:or)?d|passphrase|secret|token|api[-_]?key|access[-_]?key|private[-_]?key|auth[-_]?key|credential|wandb_key"
+    r"|session[-_]?id|cookie)s?[\w-]{0,40}"
 )
 _SECRETS = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-    re.compile(rf"(?i)(?P<kept>(?<![A-Za-z])--?{_SECRET_NAME}(?:=|\s+))(?P<gone>\"[^\"]*\"|'[^']*'|[^\s,;&]+)"),
+    re.compile(
+        rf"(?i)(?P<kept>(?<![\w-])--?[\w-]{{0,40}}{_SECRET_NAME}(?:=|\s+))(?P<gone>\"[^\"]*\"|'[^']*'|[^\s,;&]+)"
+    ),
     re.compile(rf"(?i)(?P<kept>{_SECRET_NAME}[\"']?\s*[=:]\s*)(?P<gone>\"[^\"]*\"|'[^']*'|(?!<redacted>)[^\s,;&\"']+)"),
     re.compile(
         r"(?i)(?P<kept>\b(?:authorization|proxy-authorization|bearer|basic)[:=]?\s+(?:(?:bearer|basic|token)\s+)?)(?P<gone>[A-Za-z0-9._~+/=-]{8,})"
     ),
-    re.compile(r"(?P<kept>\b[a-z][a-z0-9+.-]*://)(?P<gone>[^/@\s]+)(?=@)"),
+    re.compile(r"(?P<kept>(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://)(?P<gone>[^/@\s]+)(?=@)"),
     re.compile(
         r"(?P<gone>\b(?:hf_[A-Za-z0-9]{8,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{16,}"
         r"|xox[abprs]-[\w-]{8,}|AKIA[A-Z0-9]{12,}|ASIA[A-Z0-9]{12,}|AIza[\w-]{20,}|dckr_pat_[\w-]{16,}|pypi-[\w-]{16,}"
         r"|eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)|(?<![\w-])[0-9a-f]{40}(?![\w-]))"
     ),
 )
-_EMAIL = re.compile(r"\b(?P<user>[A-Za-z0-9][\w.+-]*)@(?P<host>[A-Za-z0-9][\w-]*(?:\.[\w-]+)*)\b")
+_EMAIL = re.compile(
+    r"(?<![\w.+-])(?P<user>[A-Za-z0-9][\w.+-]{0,63})@(?P<host>[A-Za-z0-9][\w-]{0,62}(?:\.[\w-]{1,63}){0,8})\b"
+)
 _HOME = re.compile(
     r"(?P<root>/(?:home|Users|export/home|data/home|mnt/home|nfs/home|lustre/home|gpfs/home)/|~)(?P<user>[A-Za-z_][\w.-]*)"
 )
@@ -49,7 +53,7 @@ _IPV6 = re.compile(
 )
 _MAC = re.compile(r"(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w:-])")
 
-_NAME = r"[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[\w-]*[A-Za-z0-9])?)*"
+_NAME = r"[A-Za-z0-9](?:[\w-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[\w-]{0,61}[A-Za-z0-9])?){0,8}"
 _HOST_PLACES = tuple(
     re.compile(pattern.replace("@@", f"(?P<host>{_NAME})"))
     for pattern in (
@@ -68,11 +72,11 @@ _HOST_PLACES = tuple(
         r"(?i)\bon (?:node|host|worker) @@\b",
         r"\b@@ slots=\d",
         r"(?<![\w.-])(?P<host>ip-\d+-\d+-\d+-\d+)(?![\w-])",
-        r"(?<![\w./-])(?P<host>(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}(?:com|net|org|edu|gov|io|ai|cn|de|fr|uk|eu|jp|kr|ch|local|lan|internal|intranet|corp|cluster|cloud|arpa))(?![\w-])",
-        r"(?<![\w./-])(?P<host>(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:lan|internal|intranet|corp|localnet))(?![\w.-])",
+        r"(?<![\w./-])(?P<host>(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){2,8}(?:com|net|org|edu|gov|io|ai|cn|de|fr|uk|eu|jp|kr|ch|local|lan|internal|intranet|corp|cluster|cloud|arpa))(?![\w-])",
+        r"(?<![\w./-])(?P<host>(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.){1,8}(?:lan|internal|intranet|corp|localnet))(?![\w.-])",
     )
 )
-_NODE_LIST = re.compile(r"(?P<stem>[A-Za-z][\w-]*?)\[(?P<numbers>\d+(?:[-,]\d+)*)\]")
+_NODE_LIST = re.compile(r"(?<![\w-])(?P<stem>[A-Za-z][\w-]{0,62}?)\[(?P<numbers>\d{1,9}(?:[-,]\d{1,9}){0,999})\]")
 
 _STAND_IN = re.compile(r"(?:host|user)-\d+(?:\.domain-\d+)?|domain-\d+")
 _SOURCE_FILES = (".cc", ".h", ".cu", ".cpp", ".py", ".c", ".so")
@@ -198,7 +202,7 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            if value.get("kind") == "Variable" and re.fullmatch(rf"(?i){_SECRET_NAME}|\w*_KEY", str(value.get("name"))):
+            if value.get("kind") == "Variable" and re.search(rf"(?i){_SECRET_NAME}|_KEY$", str(value.get("name"))):
                 self._secrets += value.get("value") != GONE
                 value = {**value, "value": GONE}
             return {self.text(str(name)): self.value(inner, str(name)) for name, inner in value.items()}

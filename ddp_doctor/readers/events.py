@@ -14,6 +14,8 @@ from ddp_doctor.readers.line import Line, read_line
 from ddp_doctor.signatures import Signature
 
 MOST_EVENTS = 20_000
+MATCHED = 2048
+"""Characters of a line in which signatures are searched for; NCCL cuts its own at 1 KiB."""
 SHOWN = 400
 """Characters of a line that are kept."""
 
@@ -93,7 +95,7 @@ class EventReader:
         self._kinds[kind] += 1
         if self._kinds[kind] > ALIKE:
             return
-        found = list(self._recogniser.matches(line.text))
+        found = list(self._recogniser.matches(line.text[:MATCHED]))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
         known = any(signature.sort in KNOWN and signature.leads and signature.weight > WORDS for signature, _ in found)
         chatter = line.nccl in ("INFO", "TRACE", "CALL") or bool(_CHATTER.match(line.text))

@@ -96,6 +96,14 @@ def _in_processes(
     return read
 
 
+def read_stream(file: BinaryIO, name: str, reader: LogReader) -> Read:
+    """What standard input or another stream holds, by content."""
+    problems: list[Problem] = []
+    read = _read_streams(stream_of(file, name, problems), reader, 0)
+    read.problems += problems
+    return read
+
+
 _reader: LogReader | None = None
 
 
