@@ -29,7 +29,7 @@ _NUMBERS = b"0123456789abcdefx"
 _MOST_KINDS = 100_000
 _TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
 """Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
-_PROCESS = re.compile(rb"[\w.-]+:\d+:(?=\d+ \[-?\d+\] NCCL )")
+_PROCESS = re.compile(rb"(?<![\w.-])[\w.-]{1,255}:\d+:(?=\d+ \[-?\d+\] NCCL )")
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ddp_doctor.readers.flight_recorder import looks_like_recording, read_record
 from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.pyspy_dump import looks_like_dump, read_dump
 from ddp_doctor.readers.report import looks_like_report, read_reports
-from ddp_doctor.readers.sources import Problem, Stream, files_of, stream_of, streams
+from ddp_doctor.readers.sources import Problem, Stream, UntilDeadline, files_of, stream_of, streams
 from ddp_doctor.readers.torchrun import looks_like_error_file, read_error_file
 from ddp_doctor.saved import from_lines, looks_like_facts, looks_like_manifest
 
@@ -55,7 +55,11 @@ def read_paths(
         else:
             files.append(item)
     if "-" in paths and stdin is not None:
-        _add(read, _read_streams(stream_of(stdin, "stdin", read.problems), reader, 0))
+        file = UntilDeadline(stdin, seconds)
+        _add(read, read_stream(cast("BinaryIO", file), "stdin", reader))
+        if file.cut:
+            what = f"it did not end in {seconds:g} s; what had come until then was read"
+            read.problems.append(Problem(source="stdin", reason=what))
     total = sum(file.stat().st_size for file in files)
     workers = 1 if total < ENOUGH_FOR_TWO else min(len(files), len(os.sched_getaffinity(0)), 8)
     jobs = [(number + 1, str(file)) for number, file in enumerate(files)]

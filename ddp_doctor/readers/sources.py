@@ -10,8 +10,10 @@ import gzip
 import io
 import lzma
 import os
+import select
 import stat
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +29,8 @@ MOST_FILES = 100_000
 MOST_MEMBERS = 10_000
 MOST_UNPACKED = 8 << 30
 """Bytes that one archive or compressed file may hold, unpacked."""
+MOST_PACKED = 256 << 20
+"""Bytes of a packed standard input that are kept in memory."""
 MOST_RATIO = 1_000
 """Unpacked bytes per packed byte beyond the first 64 MiB; logs reach about 60, a bomb a thousand and more."""
 
@@ -96,12 +100,37 @@ def streams(path: Path, problems: list[Problem]) -> Iterator[Stream]:
 
 def stream_of(file: BinaryIO, name: str, problems: list[Problem]) -> Iterator[Stream]:
     """What standard input holds; it is kept in memory if it is packed."""
-    head = file.read(BLOCK)
-    if _packing(head):
-        whole = io.BytesIO(head + file.read(256 << 20))
-        yield from _unpacked(whole, name, _Budget(len(whole.getvalue())), problems)
-    else:
-        yield Stream(name=name, blocks=_with(head, file))
+    try:
+        head = file.read(BLOCK)
+        if _packing(head):
+            whole = io.BytesIO(head + file.read(MOST_PACKED))
+            yield from _unpacked(whole, name, _Budget(len(whole.getvalue())), problems)
+        else:
+            yield Stream(name=name, blocks=_guarded(_with(head, file), name, None, problems))
+    except _BROKEN as error:
+        problems.append(Problem(source=name, reason=_words(error)))
+
+
+class UntilDeadline:
+    """A file that ends when the time is up, as a pipe whose writer goes on for ever has to."""
+
+    def __init__(self, file: BinaryIO, seconds: float) -> None:
+        self._descriptor = file.fileno()
+        self._end = time.monotonic() + seconds
+        self.cut = False
+
+    def read(self, size: int) -> bytes:
+        """Up to that many bytes; fewer at the end or when the time is up."""
+        pieces: list[bytes] = []
+        while size > 0:
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, self._end - time.monotonic()))
+            self.cut = not ready
+            piece = os.read(self._descriptor, min(size, BLOCK)) if ready else b""
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
 
 
 class _Budget:
