@@ -20,7 +20,7 @@ _NOISE = re.compile(
 # a prefix can follow other text in the same line: NCCL and Python write to one stream without a common lock
 PREFIX = re.compile(
     r"(?:\[(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?)\] ?)?"
-    r"(?P<host>[\w.-]+):(?P<pid>\d+)(?::(?P<tid>\d+))? "
+    r"(?<![\w.-])(?P<host>[\w.-]{1,255}):(?P<pid>\d+)(?::(?P<tid>\d+))? "
     r"(?:\[(?P<device>-?\d+)\] )?"
     r"(?:(?P<file>[\w/.-]+\.(?:cc|cu|h)):(?P<line>\d+) (?:\((?P<function>\w+)\) )?)?"
     r"(?:\d+\.\d+ [\w:]+ )?"
