@@ -38,6 +38,7 @@ class Recogniser:
 
     def __init__(self, signatures: Iterable[Signature], also: Iterable[str] = ()) -> None:
         self._signatures = tuple((signature, signature.compiled()) for signature in signatures)
+        self._of_library = tuple(signature.of_library for signature, _ in self._signatures)
         self._by_anchor: dict[str, list[int]] = {}
         for number, (signature, _) in enumerate(self._signatures):
             for anchor in signature.anchors:
@@ -47,10 +48,12 @@ class Recogniser:
         literals = sorted({*self._by_anchor, *also}, key=len, reverse=True)
         self.anchors = re.compile("|".join(map(re.escape, literals)).encode() or rb"(?!)")
 
-    def matches(self, text: str) -> Iterator[tuple[Signature, dict[str, str]]]:
-        """Every signature of a line, with what it captured."""
+    def matches(self, text: str, *, chatter: bool = False) -> Iterator[tuple[Signature, dict[str, str]]]:
+        """Every signature of a line, with what it captured; in a library's `chatter` only its own messages."""
         candidates = self._candidates(text.lower())
         for number in candidates:
+            if chatter and not self._of_library[number]:
+                continue
             signature, pattern = self._signatures[number]
             match = pattern.search(text)
             if match is None:
@@ -95,13 +98,11 @@ class EventReader:
         self._kinds[kind] += 1
         if self._kinds[kind] > ALIKE:
             return
-        found = list(self._recogniser.matches(line.text[:MATCHED]))
+        chatter = line.nccl in ("INFO", "TRACE", "CALL") or bool(_CHATTER.match(line.text))
+        found = list(self._recogniser.matches(line.text[:MATCHED], chatter=chatter))
         harmless = any(signature.sort == "harmless" for signature, _ in found)
         known = any(signature.sort in KNOWN and signature.leads and signature.weight > WORDS for signature, _ in found)
-        chatter = line.nccl in ("INFO", "TRACE", "CALL") or bool(_CHATTER.match(line.text))
         for signature, fields in found:
-            if chatter and not signature.of_library:
-                continue
             # what is known of the line beats the words in it
             if harmless and signature.sort != "harmless" and signature.confidence is Confidence.POSSIBLE:
                 continue

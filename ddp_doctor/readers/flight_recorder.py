@@ -45,7 +45,10 @@ def read_recording(data: bytes, source: str) -> list[Recorded]:
         except Exception as error:  # a damaged pickle may raise nearly anything
             raise ValueError(f"not a flight recorder's dump: {error}") from None
     else:
-        content = json.loads(data)
+        try:
+            content = json.loads(data)
+        except RecursionError:
+            raise ValueError("not a flight recorder's dump: nested too deep") from None
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise ValueError("not a flight recorder's dump: no entries")

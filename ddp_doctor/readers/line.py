@@ -58,6 +58,9 @@ def read_line(raw: bytes | str) -> Line:
     """Take one raw line apart."""
     text = raw if isinstance(raw, str) else raw[:LONGEST].decode("utf-8", "replace")
     text = harmless_text(text[:LONGEST].rstrip("\r\n"))
+    plain = PREFIX.match(text) if "NCCL " in text else None
+    if plain is not None:
+        return _nccl_line(plain, text, text, None)
     rank: int | None = None
     host, pid = "", None
     rest = text
@@ -89,6 +92,12 @@ def read_line(raw: bytes | str) -> Line:
             nccl=level[1] if level else "",
             message=rest[level.end() :].strip() if level else rest.strip(),
         )
+    return _nccl_line(nccl, rest, text, rank)
+
+
+def _nccl_line(nccl: re.Match[str], rest: str, text: str, rank: int | None) -> Line:
+    if rank is None and (inside := _RANK_INSIDE.search(rest)):
+        rank = int(inside[1] or inside[2])
     return Line(
         text=rest[nccl.start("host") :].strip(),
         rank=rank,

@@ -29,6 +29,7 @@ _NUMBERS = b"0123456789abcdefx"
 _MOST_KINDS = 100_000
 _TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
 """Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
+_TELLS_ANEW_WITHOUT = tuple(word.translate(None, _NUMBERS) for word in _TELLS_ANEW)
 _PROCESS = re.compile(rb"(?<![\w.-])[\w.-]{1,255}:\d+:(?=\d+ \[-?\d+\] NCCL )")
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -54,9 +55,10 @@ class LogReader:
         seen: set[bytes] = set()
         number = 0
         first: list[bytes] = []
-        for lines in lines_of(blocks):
+        for joined in lines_of(blocks):
+            lines = joined.split(b"\n")
             first = first or lines[:MOST_WORDS]
-            for place in self._worth_reading(lines, seen, reading):
+            for place in self._worth_reading(joined, lines, seen, reading):
                 reading.line(lines[place], number + place + 1)
             number += len(lines)
         facts = reading.facts()
@@ -69,15 +71,21 @@ class LogReader:
             reader.feed(raw, number)
         return list(reader.events())
 
-    def _worth_reading(self, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
+    def _worth_reading(self, joined: bytes, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
         """The places of lines that may tell something new, in order."""
         find = self._recogniser.anchors.search
-        joined = b"\n".join(lines)
         kinds = joined.translate(None, _NUMBERS).split(b"\n")
-        anew = set(_places(_TELLS_ANEW, joined))
+        distinct = set(kinds)
+        fresh = distinct - seen
+        by_numbers = any(word in kind for kind in distinct for word in _TELLS_ANEW_WITHOUT)
+        anew = set(_places(_TELLS_ANEW, joined)) if by_numbers else set()
         several = _several(joined, reading)
-        if not anew and not several and not reading.tracebacks.listening and seen.issuperset(kinds):
-            return
+        if not several and not reading.tracebacks.listening:
+            if not fresh and not anew:
+                return
+            if len(seen) < _MOST_KINDS and all(_INFO in kind for kind in fresh):
+                yield from _first_of_each(kinds, lines, anew, seen)
+                return
         for place, kind in enumerate(kinds):
             if not several and kind in seen and place not in anew:
                 continue
@@ -92,6 +100,18 @@ class LogReader:
                 yield place
             elif reading.tracebacks.listening or find(lines[place].lower()):
                 yield place
+
+
+def _first_of_each(kinds: list[bytes], lines: list[bytes], anew: set[int], seen: set[bytes]) -> Iterator[int]:
+    """The places of lines of a kind not seen before, and those that tell anew; a new communicator begins afresh."""
+    starts = sorted(place for place in anew if lines[place].endswith(b"START"))
+    for begin, end in zip((0, *starts), (*starts, len(kinds)), strict=True):
+        if begin in starts:
+            seen.clear()
+        first = dict(zip(reversed(kinds[begin:end]), range(end - 1, begin - 1, -1), strict=True))
+        new = first.keys() - seen
+        seen.update(new)
+        yield from sorted({first[kind] for kind in new}.union(place for place in anew if begin <= place < end))
 
 
 def _tells(fact: Fact) -> bool:
@@ -193,22 +213,24 @@ def _with_ranks(facts: Iterable[Fact], progress: Sequence[NcclProgress]) -> Iter
         yield fact if subject == fact.subject else msgspec.structs.replace(fact, subject=subject)
 
 
-def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The lines of blocks of bytes, a list per block; of a line longer than LONGEST its beginning."""
+def lines_of(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines of blocks of bytes, a piece per block and without its last end of line; of one longer than LONGEST the
+    beginning."""
     rest = b""
     cut = False
     for block in blocks:
-        lines = block.split(b"\n")
         if cut:
-            lines[0] = b""  # more of a line that is long enough
-        if len(lines) == 1:
-            rest += lines[0]
+            end = block.find(b"\n")
+            if end < 0:
+                continue  # more of a line that is long enough
+            block, cut = block[end:], False
+        end = block.rfind(b"\n")
+        if end < 0:
+            rest += block
         else:
-            lines[0] = rest + lines[0]
-            rest = lines.pop()
-            cut = False
-            yield lines
+            yield rest + block[:end]
+            rest = block[end + 1 :]
         if len(rest) > LONGEST:
             rest, cut = rest[:LONGEST], True
     if rest:
-        yield [rest]
+        yield rest

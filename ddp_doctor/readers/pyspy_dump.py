@@ -46,7 +46,10 @@ def in_torch_distributed(frame: Frame) -> bool:
 
 
 def _from_json(text: str, source: str, subject: Subject) -> Iterator[Stack]:
-    threads = json.loads(text)
+    try:
+        threads = json.loads(text)
+    except RecursionError:
+        raise ValueError("not a py-spy dump: nested too deep") from None
     if not isinstance(threads, list):
         raise ValueError("not a py-spy dump: the JSON is no list of threads")
     yield from read_threads(threads, source, subject)

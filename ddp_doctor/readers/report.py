@@ -31,7 +31,7 @@ def read_reports(text: str, source: str) -> list[Fact]:
         try:
             content, place = decoder.raw_decode(text, start)
             report = msgspec.convert(content, Report)
-        except (ValueError, msgspec.ValidationError) as error:
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise ValueError(f"not a report of ddp-doctor: {error}") from None
         facts += facts_of(report, source)
     return facts

@@ -18,7 +18,10 @@ def looks_like_error_file(text: str) -> bool:
 
 def read_error_file(text: str, source: str, reader: LogReader, base: int = 0) -> list[Fact]:
     """The error, its traceback, and when it came; raises ValueError for something else."""
-    content = json.loads(text)
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("not an error file of torchrun: nested too deep") from None
     message = content.get("message") if isinstance(content, dict) else None
     if isinstance(message, str):
         message = {"message": message, "extraInfo": {}}
