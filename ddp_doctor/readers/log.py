@@ -20,16 +20,16 @@ from ddp_doctor.readers.nccl import NcclReader
 from ddp_doctor.signatures import Signature
 
 BLOCK = 1 << 20
-MOST_WORDS = 100
+MOST_WORDS = 40
 """Lines at the beginning of a log whose words are looked at where nothing else is known in it."""
 
 _INFO = b" NCCL INFO "  # holds none of the characters that are taken out
 _NUMBERS = b"0123456789abcdefx"
 """Taken out of an INFO message to see whether its like was there before: numbers and addresses, decimal or hex."""
 _MOST_KINDS = 100_000
-_TELLS_ANEW = (b"Init START", b"Init COMPLETE", b"onnect to ")
-"""Messages that say something by their numbers: a communicator, or an address that nobody answers at."""
-_TELLS_ANEW_WITHOUT = tuple(word.translate(None, _NUMBERS) for word in _TELLS_ANEW)
+_TELLS_ANEW = {word: word.translate(None, _NUMBERS) for word in (b"Init START", b"Init COMPLETE", b"onnect to ")}
+"""Messages that say something by their numbers, a communicator or an address that nobody answers at, with and without
+what is taken out of kinds."""
 _PROCESS = re.compile(rb"(?<![\w.-])[\w.-]{1,255}:\d+:(?=\d+ \[-?\d+\] NCCL )")
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -67,8 +67,12 @@ class LogReader:
     def _about(self, lines: Sequence[bytes], source: str, base: int) -> list[Fact]:
         """What the beginning of a log speaks of in which nothing is known."""
         reader = EventReader(self._words, source, base=base)
+        seen: set[bytes] = set()
         for number, raw in enumerate(lines, 1):
-            reader.feed(raw, number)
+            kind = raw.translate(None, _NUMBERS)
+            if kind not in seen:
+                seen.add(kind)
+                reader.feed(raw, number)
         return list(reader.events())
 
     def _worth_reading(self, joined: bytes, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
@@ -77,8 +81,8 @@ class LogReader:
         kinds = joined.translate(None, _NUMBERS).split(b"\n")
         distinct = set(kinds)
         fresh = distinct - seen
-        by_numbers = any(word in kind for kind in distinct for word in _TELLS_ANEW_WITHOUT)
-        anew = set(_places(_TELLS_ANEW, joined)) if by_numbers else set()
+        words = [word for word, without in _TELLS_ANEW.items() if any(without in kind for kind in distinct)]
+        anew = set(_places(words, joined))
         several = _several(joined, reading)
         if not several and not reading.tracebacks.listening:
             if not fresh and not anew:
