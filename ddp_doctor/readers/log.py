@@ -73,7 +73,7 @@ class LogReader:
             if kind not in seen:
                 seen.add(kind)
                 reader.feed(raw, number)
-        return list(reader.events())
+        return list({event.signature: event for event in reversed(reader.events())}.values())
 
     def _worth_reading(self, joined: bytes, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
         """The places of lines that may tell something new, in order."""

@@ -26,6 +26,8 @@ ENOUGH_FOR_TWO = 32 << 20
 """Bytes from which a second process is worth its start."""
 MOST_DUMP = 64 << 20
 HEAD = 64 << 10
+BEGINNING = 8 << 10
+"""Bytes by which the kind of a file is known; a file of JSON may say it late."""
 
 
 class Read(msgspec.Struct, kw_only=True):
@@ -156,7 +158,8 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool
     if not head.strip():
         return False
     read.files += 1
-    text = head.decode("utf-8", "replace")
+    shown = HEAD if head.lstrip().startswith(b"{") else BEGINNING
+    text = head[:shown].decode("utf-8", "replace")
     try:
         if looks_like_facts(text):
             facts = from_lines(_whole(head, part.blocks).decode("utf-8", "replace"))
