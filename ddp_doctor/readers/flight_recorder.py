@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import re
 from typing import Any, NoReturn
 
@@ -30,6 +31,16 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to something outside: refused")
 
 
+def _refuse_gaps_in_memo(data: bytes) -> None:
+    """Raise ValueError where a pickle numbers a remembered value far beyond what it can hold.
+
+    The unpickler keeps them in an array of that length: a few bytes would take all memory of the machine.
+    """
+    for operation, argument, _ in pickletools.genops(data):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(argument, int) and argument > len(data):
+            raise ValueError("it would take more memory than its size explains: refused")
+
+
 def looks_like_recording(head: bytes) -> bool:
     """Whether this is a dump of the flight recorder."""
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
@@ -41,6 +52,7 @@ def read_recording(data: bytes, source: str) -> list[Recorded]:
     """The collectives of one rank, oldest first; raises ValueError for anything else."""
     if data[:1] == b"\x80":
         try:
+            _refuse_gaps_in_memo(data)
             content = _PlainUnpickler(io.BytesIO(data)).load()
         except Exception as error:  # a damaged pickle may raise nearly anything
             raise ValueError(f"not a flight recorder's dump: {error}") from None

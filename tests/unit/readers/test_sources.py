@@ -137,6 +137,11 @@ def test_a_pickle_is_never_run(tmp_path: Path) -> None:
     assert "refused" in found.problems[0].reason
 
 
+def test_a_pickle_that_would_take_all_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="more memory than its size explains"):
+        read_recording(b"\x80\x02}r\xff\xff\xff\x7f.", "trace_0")
+
+
 def entry(number: int, call: str, sizes: list[list[int]]) -> dict[str, Any]:
     return {
         "collective_seq_id": number,
