@@ -9,6 +9,7 @@ from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.job import Job, JobRank, Process
+from ddp_doctor.facts.process import RankThread
 from ddp_doctor.host import Host
 from ddp_doctor.model import Facts, RankRow, Report, Target
 from ddp_doctor.packs import load_packs
@@ -58,8 +59,18 @@ def target(facts: Facts) -> Target:
     )
 
 
+def threads_as_ranks(facts: Facts) -> dict[tuple[str, int | None, int | None], list[RankThread]]:
+    """Processes in which several threads with ranks of their own stand in the initialisation of the default group."""
+    found: dict[tuple[str, int | None, int | None], list[RankThread]] = {}
+    for thread in facts[RankThread]:
+        if thread.in_init and thread.group == "default" and thread.rank is not None and not thread.ended:
+            found.setdefault(thread.subject.process, []).append(thread)
+    return {process: threads for process, threads in found.items() if len({each.rank for each in threads}) > 1}
+
+
 def rows(facts: Facts) -> list[RankRow]:
-    """A row per rank, and one per rank that should be here and is not."""
+    """A row per rank, also where ranks are threads of one process, and one per rank that should be here and is not."""
+    threads = threads_as_ranks(facts)
     found = [
         RankRow(
             rank=each.rank,
@@ -74,10 +85,23 @@ def rows(facts: Facts) -> list[RankRow]:
             waits_for=each.waits_for,
         )
         for each in facts[JobRank]
-        if each.role == "rank"
+        if each.role == "rank" and each.subject.process not in threads
     ]
+    for members in threads.values():
+        found += [
+            RankRow(
+                rank=thread.rank,
+                host=thread.subject.host,
+                pid=thread.subject.pid,
+                stage=thread.at_least.label,
+                state="waiting",
+                where=thread.where,
+                call=thread.call,
+            )
+            for thread in members
+        ]
     for job in facts[Job]:
-        if job.complete_here:
+        if job.complete_here and not threads:
             found += [RankRow(rank=rank, host=job.subject.host, state="exited") for rank in job.missing]
     jobs = {each.subject.pid: each.job for each in facts[JobRank]}
     found.sort(key=lambda row: (jobs.get(row.pid, 0), row.rank is None, row.rank or 0))
