@@ -83,7 +83,7 @@ def from_lines(text: str) -> Facts:
     for number, table in _tables(text):
         if table.get("schema") == SCHEMA:
             looked_for += [kind for kind in table.get("looked_for", ()) if isinstance(kind, str)]
-        elif "absent" in table:
+        elif "kind" not in table and "absent" in table:
             try:
                 absents.append(msgspec.convert(table["absent"], Absent))
             except msgspec.ValidationError as error:

@@ -73,7 +73,10 @@ class LogReader:
             if kind not in seen:
                 seen.add(kind)
                 reader.feed(raw, number)
-        return list({event.signature: event for event in reversed(reader.events())}.values())
+        first: dict[str, Fact] = {}
+        for event in reader.events():
+            first.setdefault(event.signature, event)
+        return list(first.values())
 
     def _worth_reading(self, joined: bytes, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
         """The places of lines that may tell something new, in order."""

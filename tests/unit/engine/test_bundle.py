@@ -108,7 +108,7 @@ def test_facts_go_to_lines_and_back() -> None:
         [
             Variable(subject=Subject(host="a"), name="RANK", value="0"),
             Stack(subject=Subject(pid=3, thread=4), thread_name="rank0"),
-            UnknownFact(of_kind="FromTheFuture", raw={"subject": {"host": "a"}, "x": [1, {"y": None}]}),
+            UnknownFact(of_kind="FromTheFuture", raw={"subject": {"host": "a"}, "x": [1, {"y": None}], "absent": [3]}),
         ],
         [Absent(kind="Stack", about=Subject(pid=9), status="denied", reason="not yours")],
         ["Stack"],
