@@ -13,12 +13,13 @@ from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts, Subject
 
 CAP_IPC_LOCK, CAP_SYS_ADMIN, CAP_SYS_RESOURCE = 14, 21, 24
+PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 CGROUPS = "/sys/fs/cgroup"
 V1_UNLIMITED = 1 << 60
 
 
 def take(host: Host, facts: Facts) -> Iterable[Observation]:
-    """Yield the limits of files, processes and locked memory, then the memory left."""
+    """Yield the limits of this process and of the ports, then the memory left."""
     about = Subject(host=host.name)
     rights = _capabilities(host)
     nofile = _bounds(resource.RLIMIT_NOFILE)
@@ -33,6 +34,10 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
         exempt=CAP_IPC_LOCK in rights,
         needed_by=_rdma_devices(),
     )
+    seconds, space = _bounds(resource.RLIMIT_CPU), _bounds(resource.RLIMIT_AS)
+    yield Limit(subject=about, source="ulimit -t", name="cpu", soft=seconds[0], hard=seconds[1])
+    yield Limit(subject=about, source="ulimit -v", name="as", soft=space[0], hard=space[1])
+    yield from _ports(host, about)
     yield from _processes(host, about, rights)
     yield from _memory(host, about)
 
@@ -40,6 +45,17 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
 def _bounds(which: int) -> tuple[int | None, int | None]:
     soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
     return soft, hard
+
+
+def _ports(host: Host, about: Subject) -> Iterator[Limit]:
+    bounds = (host.kernel(PORT_RANGE) or "").split()
+    if len(bounds) != 2:
+        return
+    first, last = (int(bound) for bound in bounds)
+    tables = [host.kernel(f"/proc/net/{name}") or "" for name in ("tcp", "tcp6")]
+    taken = {int(port, 16) for table in tables for port in re.findall(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) ", table, re.M)}
+    used = sum(first <= port <= last for port in taken)
+    yield Limit(subject=about, source=PORT_RANGE, name="ports", soft=last - first + 1, hard=65536, used=used)
 
 
 def _capabilities(host: Host) -> frozenset[int]:

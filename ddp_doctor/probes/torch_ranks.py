@@ -115,6 +115,7 @@ def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
             error=f"{error} ({where})" if where else error,
             seconds=time.monotonic() - started,
             printed=child.printed()[-2000:],
+            python_variables=tuple(sorted(name for name in host.environ if name.startswith("PYTHON"))),
         )
 
     step = "starting Python"
@@ -331,6 +332,7 @@ class _Trial:
                 error=state.error,
                 interface=self._host.environ.get(f"{self._backend.upper()}_SOCKET_IFNAME", ""),
                 address=state.address,
+                given=self._seconds,
             )
 
 

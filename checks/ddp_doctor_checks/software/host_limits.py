@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.host import Limit, Memory, size
+from ddp_doctor.facts.software import TorchRuntime, TrialRank
 from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor_checks.software.refused import ended_by, no_port
 
 FILES_TORCH_NEEDS = 48
 """With 32 two ranks under torchrun abort, with 48 they initialise Gloo (torch 2.13, CPU)."""
@@ -13,6 +15,12 @@ FILES_FOR_COMFORT = 256
 TASKS_A_RANK_NEEDS = 32
 TASKS_FOR_COMFORT = 128
 MEMLOCK_FOR_RDMA = 64 << 20
+SECONDS_OF_CPU = 60
+SECONDS_OF_AN_IMPORT = 10
+SPACE_TORCH_NEEDS = 1 << 30
+PORTS_A_RANK_NEEDS = 8
+PORTS_FOR_COMFORT = 64
+PORTS_FIX = 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 MEMORY_TORCH_NEEDS = 256 << 20
 """Importing the CPU build takes about 200 MiB per rank."""
 
@@ -23,6 +31,7 @@ class HostLimits(Check):
     id, name = "DDP503", "host-limits"
     title = "A limit of the shell or container is too low"
     needs = (Limit, Memory)
+    also_reads = (TorchRuntime, TrialRank)
     acts_at = ANY_STAGE
     told = Told(
         because="the node ran out of memory, processes or files; the rank that was refused or killed is the victim, and "
@@ -45,8 +54,21 @@ class HostLimits(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        runtime, culprit = facts.first(TorchRuntime), ended_by(facts)
         for limit in facts[Limit]:
-            if limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
+            if limit.name in ("cpu", "as") and limit.soft is not None:
+                yield from self._of_process(limit, limit is culprit)
+            elif limit.name == "ports" and limit.left is not None and limit.left < PORTS_FOR_COMFORT:
+                stuck = limit.left < PORTS_A_RANK_NEEDS or no_port(facts)
+                yield self._too_low(
+                    limit,
+                    f"{max(limit.left, 0)} of {limit.soft} ports are left for sockets that name none",
+                    "every connection between ranks and every listening socket of Gloo and NCCL takes one: `Address already "
+                    "in use`, `Cannot assign requested address`, or no answer",
+                    stuck,
+                    [Fix(title="give the kernel its usual range back", commands=(PORTS_FIX,), needs="root")],
+                )
+            elif limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
                 yield self._too_low(
                     limit,
                     f"a process may open {limit.soft} files",
@@ -76,18 +98,42 @@ class HostLimits(Check):
                     _ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
                 )
         for memory in facts[Memory]:
-            if memory.available < MEMORY_TORCH_NEEDS:
+            if memory.available < MEMORY_TORCH_NEEDS or memory is culprit:
+                killed = memory is culprit and runtime is not None
                 yield self.finding(
                     f"{size(memory.available)} of memory are left ({memory.source}): one rank takes more",
                     because="the kernel kills a rank (exit code -9, SIGKILL) and the others wait for it",
-                    evidence=[memory.evidence()],
+                    evidence=[memory.evidence(), *([runtime.evidence()] if killed and runtime else [])],
                     fixes=[
                         Fix(title="see what takes it", commands=("ps -eo rss,pid,args --sort=-rss | head",), needs="nothing"),
                         _cgroup("docker run --memory=32g IMAGE"),
                     ],
-                    severity=Severity.WARNING,
+                    severity=Severity.ERROR if killed else Severity.WARNING,
                     confidence=Confidence.LIKELY,
                 )  # fmt: skip
+
+    def _of_process(self, limit: Limit, culprit: bool) -> Iterator[Finding]:
+        least = SECONDS_OF_CPU if limit.name == "cpu" else SPACE_TORCH_NEEDS
+        if not culprit and (limit.soft or 0) >= least:
+            return
+        if limit.name == "cpu":
+            summary = f"the kernel ends each process after {limit.soft} s of processor time"
+            because = (
+                "importing torch alone takes seconds of it; a rank is ended by SIGXCPU or SIGKILL and the others wait"
+            )
+        else:
+            summary = f"a process may map {size(limit.soft or 0)} of memory"
+            because = (
+                "torch's libraries alone take more: `failed to map segment`, `cannot allocate memory`, MemoryError"
+            )
+        option = "t" if limit.name == "cpu" else "v"
+        yield self._too_low(
+            limit,
+            summary,
+            because,
+            culprit or (limit.soft or 0) < SECONDS_OF_AN_IMPORT,
+            _ulimit(option, limit, None, "docker run --ulimit cpu=-1 IMAGE" if limit.name == "cpu" else ""),
+        )
 
     def _too_low(self, limit: Limit, summary: str, because: str, stops: bool, fixes: list[Fix]) -> Finding:
         return self.finding(
@@ -106,10 +152,10 @@ def _too_little_to_lock(limit: Limit) -> bool:
 
 def _ulimit(option: str, limit: Limit, enough: int | None, docker: str) -> list[Fix]:
     """Raise the soft limit as far as the hard one allows where that is enough (None: unlimited), else both, as root."""
-    in_container = Fix(title="in a container", commands=(docker,), needs="container restart")
+    in_container = [Fix(title="in a container", commands=(docker,), needs="container restart")] if docker else []
     if limit.hard is None or (enough is not None and limit.hard >= enough):
         command = f"ulimit -S{option} {'unlimited' if limit.hard is None else limit.hard}"
-        return [Fix(title="raise it in the shell that starts the job", commands=(command,)), in_container]
+        return [Fix(title="raise it in the shell that starts the job", commands=(command,)), *in_container]
     value = "unlimited" if enough is None else str(max(enough, 65536))
     return [
         Fix(
@@ -117,7 +163,7 @@ def _ulimit(option: str, limit: Limit, enough: int | None, docker: str) -> list[
             commands=(f"ulimit -H{option} {value} && ulimit -S{option} {value}",),
             needs="root",
         ),
-        in_container,
+        *in_container,
     ]
 
 

@@ -6,17 +6,28 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from ddp_doctor.facts.host import Limit, Memory
+from ddp_doctor.facts.launch import Setting
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks.software.refused import ended_by
 
 INDEX = "https://download.pytorch.org/whl"
+LIBRARY_SIGNALS = ("SIGSEGV", "SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGTRAP")
+"""What code in the process brings on itself; every other signal is sent by somebody else."""
+BROKEN_FILE = re.compile(
+    r"\.so\b|shared object|undefined symbol|bad marshal data|null bytes"
+    r"|No such file or directory: '[^']*/(site|dist)-packages/"
+)
+BROKEN_IN_TORCH = re.compile(r"/(site|dist)-packages/(torch|nvidia)/[^()]*:\d+\)$")
+PYTHON_ERRORS = re.compile(r"(ImportError|ModuleNotFoundError|AttributeError|NameError|SyntaxError|IndentationError):")
 
 
 class TorchUnusable(Check):
     id, name = "DDP507", "torch-unusable"
     title = "torch is missing or cannot be imported"
     needs = (TorchRuntime,)
-    also_reads = (TorchInstall,)
+    also_reads = (TorchInstall, Limit, Memory, Setting)
     acts_at = frozenset({Stage.NOT_STARTED, Stage.PYTHON})
     told = Told(
         because="torch or a library that it needs is missing or is not the one it was built with",
@@ -36,6 +47,16 @@ class TorchUnusable(Check):
         ),
     )
 
+    def not_applicable(self, facts: Facts) -> str:
+        """A limit or a setting that the import speaks of is the cause, and other checks name it."""
+        runtime, limit = facts.first(TorchRuntime), ended_by(facts)
+        if limit is not None:
+            return f"the import was ended by a limit or lack of memory, DDP503: {limit.text()} ({limit.source})"
+        for setting in facts[Setting]:
+            if runtime is not None and setting.effect == "ends" and setting.name in runtime.error:
+                return f"the import was ended by a setting, DDP118: {setting.text()} ({setting.source})"
+        return ""
+
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         install, runtime = facts.first(TorchInstall), facts.first(TorchRuntime)
         if install is not None and not install.path:
@@ -52,20 +73,55 @@ class TorchUnusable(Check):
                 evidence=[runtime.evidence(), *([install.evidence()] if install else [])],
                 fixes=_repair(install, runtime),
                 # a slow file system looks the same as one that never answers
-                confidence=Confidence.LIKELY if runtime.outcome == "timeout" else Confidence.CERTAIN,
+                confidence=Confidence.LIKELY
+                if runtime.outcome == "timeout" or _sent_by_somebody(runtime)
+                else Confidence.CERTAIN,
             )
 
 
 def _because(runtime: TorchRuntime) -> str:
     if "SIGILL" in runtime.error:
         return "this build of torch, or a library it loads, uses instructions that this CPU does not have"
+    if _sent_by_somebody(runtime):
+        return (
+            "the kernel ends a process when memory runs out (the OOM killer, SIGKILL) or a limit is reached (SIGXCPU); a "
+            "library does not send this signal to itself"
+        )
     if runtime.outcome == "died":
-        return "a library that the import loads ends the process, so every rank dies before it can say why"
+        return "a library or a start-up hook that the import loads ends the process, so every rank dies before it can say why"
     if runtime.outcome == "timeout":
         return (
             f"every rank stands in the import before it can call init_process_group; {runtime.seconds:.0f} s were given"
         )
     return "every rank fails at the import, before init_process_group"
+
+
+def _sent_by_somebody(runtime: TorchRuntime) -> bool:
+    signal = re.search(r"\bSIG[A-Z0-9]+\b", runtime.error)
+    return runtime.outcome == "died" and signal is not None and signal[0] not in LIBRARY_SIGNALS
+
+
+def _speaks_of_a_broken_file(runtime: TorchRuntime) -> bool:
+    """Whether installing torch again can help: a crash of a library, or an error about a file of torch."""
+    if runtime.outcome == "died":
+        return any(signal in runtime.error for signal in LIBRARY_SIGNALS)
+    in_torch = BROKEN_IN_TORCH.search(runtime.error) and PYTHON_ERRORS.match(runtime.error)
+    missing = re.match(r"ModuleNotFoundError: No module named '(torch|nvidia)\b", runtime.error)
+    return bool(BROKEN_FILE.search(runtime.error) or in_torch or missing)
+
+
+def _without_variables(runtime: TorchRuntime, python: str) -> list[Fix]:
+    named = sorted(set(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", runtime.error)))
+    if not named and not runtime.python_variables:
+        return []
+    without = " ".join(f"-u {name}" for name in (*runtime.python_variables, *named))
+    return [
+        Fix(
+            title="see whether it comes from the environment: without these variables",
+            commands=(f"env {without} {python} -c 'import torch'",),
+            needs="nothing",
+        )
+    ]
 
 
 def _install(install: TorchInstall) -> list[Fix]:
@@ -102,8 +158,18 @@ def _repair(install: TorchInstall | None, runtime: TorchRuntime) -> list[Fix]:
             ),
             look,
         ]
+    if _sent_by_somebody(runtime):
+        return [
+            Fix(
+                title="see whether it was the OOM killer, and which limits this shell has",
+                commands=("sudo dmesg -T | grep -iE 'killed process|oom'; ulimit -t -v -m -H; ulimit -t -v -m -S",),
+                needs="nothing",
+            ),
+            look,
+        ]
+    others = [] if _speaks_of_a_broken_file(runtime) else _without_variables(runtime, python)
     if install is None:
-        return [look]
+        return [*others, look]
     if not install.version and not re.search(r"/(site|dist)-packages/", install.path):
         found = install.path.removesuffix("/__init__.py")
         return [
@@ -113,7 +179,9 @@ def _repair(install: TorchInstall | None, runtime: TorchRuntime) -> list[Fix]:
             ),
             look,
         ]
-    again = _reinstall(install)
+    again = _reinstall(install) if _speaks_of_a_broken_file(runtime) else None
+    if again is None:
+        return [*others, look]
     return [*([again] if again else []), look]
 
 

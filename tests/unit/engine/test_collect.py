@@ -103,6 +103,6 @@ def test_without_threads_probes_run_one_after_the_other(monkeypatch: pytest.Monk
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    collected = collect(Host(5), [BETA, Probe(name="bad", gives=(Beta,), take=crash), ALPHA], Facts())
-    assert [beta.value for beta in collected.facts[Beta]] == [40]
+    collected = collect(Host(5), [BETA, Probe(name="bad", gives=(), take=crash), ALPHA], Facts())
+    assert [beta.value for beta in collected.facts[Beta]] == [2, 40]
     assert [run.status for run in collected.runs] == ["ok", "crashed", "ok"]

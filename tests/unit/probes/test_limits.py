@@ -29,7 +29,7 @@ def test_limits_are_those_of_this_process() -> None:
     found = {item.name: item for item in seen if isinstance(item, Limit)}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert (found["nofile"].soft, found["nofile"].hard) == (soft, hard)
-    assert {"nofile", "nproc", "memlock"} <= found.keys()
+    assert {"nofile", "nproc", "memlock", "cpu", "as", "ports"} <= found.keys()
     (memory,) = [item for item in seen if isinstance(item, Memory)]
     assert 0 < memory.available <= memory.total
 
