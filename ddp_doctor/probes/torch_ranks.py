@@ -51,8 +51,9 @@ def take(host: Host, facts: Facts, *, trial_seconds: float = TRIAL_SECONDS) -> I
                 runtime = _converse(child, runtime, cuda, trial)
     except OSError as error:
         reason = f"{host.python} cannot be started: {error.strerror or error}"
+        # torch is what a verdict rests on: an interpreter that does not run is no sign of health
         for kind in (TorchRuntime, TorchCuda, TrialRank):
-            yield _absent(host, kind, "absent", reason)
+            yield _absent(host, kind, "crashed", reason)
         return
     yield runtime
     if runtime.outcome == "imported":
