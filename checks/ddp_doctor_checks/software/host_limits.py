@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.host import Limit, Memory, size
 from ddp_doctor.facts.software import TorchRuntime, TrialRank
 from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor_checks.software.host_limits_fixes import PORTS, by_cgroup, by_ulimit, words
 from ddp_doctor_checks.software.refused import ended_by, no_port
 
 FILES_TORCH_NEEDS = 48
@@ -20,7 +21,6 @@ SECONDS_OF_AN_IMPORT = 10
 SPACE_TORCH_NEEDS = 1 << 30
 PORTS_A_RANK_NEEDS = 8
 PORTS_FOR_COMFORT = 64
-PORTS_FIX = 'sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 MEMORY_TORCH_NEEDS = 256 << 20
 """Importing the CPU build takes about 200 MiB per rank."""
 
@@ -60,14 +60,7 @@ class HostLimits(Check):
                 yield from self._of_process(limit, limit is culprit)
             elif limit.name == "ports" and limit.left is not None and limit.left < PORTS_FOR_COMFORT:
                 stuck = limit.left < PORTS_A_RANK_NEEDS or no_port(facts)
-                yield self._too_low(
-                    limit,
-                    f"{max(limit.left, 0)} of {limit.soft} ports are left for sockets that name none",
-                    "every connection between ranks and every listening socket of Gloo and NCCL takes one: `Address already "
-                    "in use`, `Cannot assign requested address`, or no answer",
-                    stuck,
-                    [Fix(title="give the kernel its usual range back", commands=(PORTS_FIX,), needs="root")],
-                )
+                yield self._too_low(limit, *words(limit), stuck, [PORTS])
             elif limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
                 yield self._too_low(
                     limit,
@@ -75,7 +68,7 @@ class HostLimits(Check):
                     "torch opens some 50 to start, NCCL two to eight sockets per peer and channel, a DataLoader worker one "
                     "per tensor: `Too many open files`",
                     limit.soft < FILES_TORCH_NEEDS,
-                    _ulimit("n", limit, 4096, "docker run --ulimit nofile=65536:65536 IMAGE"),
+                    by_ulimit("n", limit, 4096, "docker run --ulimit nofile=65536:65536 IMAGE"),
                 )
             elif limit.name in ("nproc", "pids") and limit.left is not None and limit.left < TASKS_FOR_COMFORT:
                 whose = "this user" if limit.name == "nproc" else "this container or cgroup"
@@ -85,9 +78,9 @@ class HostLimits(Check):
                     "each rank starts dozens (OpenMP, Gloo, NCCL, autograd): `pthread_create failed: Resource temporarily "
                     "unavailable`",
                     limit.left < TASKS_A_RANK_NEEDS,
-                    _ulimit("u", limit, (limit.used or 0) + 4096, "docker run --ulimit nproc=65536:65536 IMAGE")
+                    by_ulimit("u", limit, (limit.used or 0) + 4096, "docker run --ulimit nproc=65536:65536 IMAGE")
                     if limit.name == "nproc"
-                    else [_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
+                    else [by_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
                 )
             elif limit.name == "memlock" and _too_little_to_lock(limit):
                 yield self._too_low(
@@ -95,7 +88,7 @@ class HostLimits(Check):
                     f"a process may lock {size(limit.soft or 0)} of memory, and {', '.join(limit.needed_by)} need to",
                     "registering memory for RDMA fails: `Call to ibv_reg_mr failed with error Cannot allocate memory`",
                     False,
-                    _ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
+                    by_ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
                 )
         for memory in facts[Memory]:
             if memory.available < MEMORY_TORCH_NEEDS or memory is culprit:
@@ -106,7 +99,7 @@ class HostLimits(Check):
                     evidence=[memory.evidence(), *([runtime.evidence()] if killed and runtime else [])],
                     fixes=[
                         Fix(title="see what takes it", commands=("ps -eo rss,pid,args --sort=-rss | head",), needs="nothing"),
-                        _cgroup("docker run --memory=32g IMAGE"),
+                        by_cgroup("docker run --memory=32g IMAGE"),
                     ],
                     severity=Severity.ERROR if killed else Severity.WARNING,
                     confidence=Confidence.LIKELY,
@@ -116,23 +109,14 @@ class HostLimits(Check):
         least = SECONDS_OF_CPU if limit.name == "cpu" else SPACE_TORCH_NEEDS
         if not culprit and (limit.soft or 0) >= least:
             return
-        if limit.name == "cpu":
-            summary = f"the kernel ends each process after {limit.soft} s of processor time"
-            because = (
-                "importing torch alone takes seconds of it; a rank is ended by SIGXCPU or SIGKILL and the others wait"
-            )
-        else:
-            summary = f"a process may map {size(limit.soft or 0)} of memory"
-            because = (
-                "torch's libraries alone take more: `failed to map segment`, `cannot allocate memory`, MemoryError"
-            )
+        summary, because = words(limit)
         option = "t" if limit.name == "cpu" else "v"
         yield self._too_low(
             limit,
             summary,
             because,
             culprit or (limit.soft or 0) < SECONDS_OF_AN_IMPORT,
-            _ulimit(option, limit, None, "docker run --ulimit cpu=-1 IMAGE" if limit.name == "cpu" else ""),
+            by_ulimit(option, limit, None, "docker run --ulimit cpu=-1 IMAGE" if limit.name == "cpu" else ""),
         )
 
     def _too_low(self, limit: Limit, summary: str, because: str, stops: bool, fixes: list[Fix]) -> Finding:
@@ -148,24 +132,3 @@ class HostLimits(Check):
 
 def _too_little_to_lock(limit: Limit) -> bool:
     return bool(limit.needed_by) and not limit.exempt and limit.soft is not None and limit.soft < MEMLOCK_FOR_RDMA
-
-
-def _ulimit(option: str, limit: Limit, enough: int | None, docker: str) -> list[Fix]:
-    """Raise the soft limit as far as the hard one allows where that is enough (None: unlimited), else both, as root."""
-    in_container = [Fix(title="in a container", commands=(docker,), needs="container restart")] if docker else []
-    if limit.hard is None or (enough is not None and limit.hard >= enough):
-        command = f"ulimit -S{option} {'unlimited' if limit.hard is None else limit.hard}"
-        return [Fix(title="raise it in the shell that starts the job", commands=(command,)), *in_container]
-    value = "unlimited" if enough is None else str(max(enough, 65536))
-    return [
-        Fix(
-            title="raise both limits and start the job from that shell; for a job of Slurm or systemd, in its service",
-            commands=(f"ulimit -H{option} {value} && ulimit -S{option} {value}",),
-            needs="root",
-        ),
-        *in_container,
-    ]
-
-
-def _cgroup(*commands: str) -> Fix:
-    return Fix(title="raise the limit of the cgroup or container", commands=commands, needs="root or container restart")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator
 
 from ddp_doctor.facts.host import Limit, Memory
@@ -11,16 +9,7 @@ from ddp_doctor.facts.launch import Setting
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks.software.refused import ended_by
-
-INDEX = "https://download.pytorch.org/whl"
-LIBRARY_SIGNALS = ("SIGSEGV", "SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGTRAP")
-"""What code in the process brings on itself; every other signal is sent by somebody else."""
-BROKEN_FILE = re.compile(
-    r"\.so\b|shared object|undefined symbol|bad marshal data|null bytes"
-    r"|No such file or directory: '[^']*/(site|dist)-packages/"
-)
-BROKEN_IN_TORCH = re.compile(r"/(site|dist)-packages/(torch|nvidia)/[^()]*:\d+\)$")
-PYTHON_ERRORS = re.compile(r"(ImportError|ModuleNotFoundError|AttributeError|NameError|SyntaxError|IndentationError):")
+from ddp_doctor_checks.software.torch_unusable_fixes import install_torch, repair, sent_by_somebody
 
 
 class TorchUnusable(Check):
@@ -64,17 +53,17 @@ class TorchUnusable(Check):
                 f"{install.python} has no torch",
                 because="no rank can start with this interpreter; torch may well be installed in another one",
                 evidence=[install.evidence()],
-                fixes=_install(install),
+                fixes=install_torch(install),
             )
         elif runtime is not None and runtime.outcome != "imported" and not runtime.given_up_early:
             yield self.finding(
                 f"torch cannot be imported: {runtime.error}",
                 because=_because(runtime),
                 evidence=[runtime.evidence(), *([install.evidence()] if install else [])],
-                fixes=_repair(install, runtime),
+                fixes=repair(install, runtime),
                 # a slow file system looks the same as one that never answers
                 confidence=Confidence.LIKELY
-                if runtime.outcome == "timeout" or _sent_by_somebody(runtime)
+                if runtime.outcome == "timeout" or sent_by_somebody(runtime)
                 else Confidence.CERTAIN,
             )
 
@@ -82,7 +71,7 @@ class TorchUnusable(Check):
 def _because(runtime: TorchRuntime) -> str:
     if "SIGILL" in runtime.error:
         return "this build of torch, or a library it loads, uses instructions that this CPU does not have"
-    if _sent_by_somebody(runtime):
+    if sent_by_somebody(runtime):
         return (
             "the kernel ends a process when memory runs out (the OOM killer, SIGKILL) or a limit is reached (SIGXCPU); a "
             "library does not send this signal to itself"
@@ -94,111 +83,3 @@ def _because(runtime: TorchRuntime) -> str:
             f"every rank stands in the import before it can call init_process_group; {runtime.seconds:.0f} s were given"
         )
     return "every rank fails at the import, before init_process_group"
-
-
-def _sent_by_somebody(runtime: TorchRuntime) -> bool:
-    signal = re.search(r"\bSIG[A-Z0-9]+\b", runtime.error)
-    return runtime.outcome == "died" and signal is not None and signal[0] not in LIBRARY_SIGNALS
-
-
-def _speaks_of_a_broken_file(runtime: TorchRuntime) -> bool:
-    """Whether installing torch again can help: a crash of a library, or an error about a file of torch."""
-    if runtime.outcome == "died":
-        return any(signal in runtime.error for signal in LIBRARY_SIGNALS)
-    in_torch = BROKEN_IN_TORCH.search(runtime.error) and PYTHON_ERRORS.match(runtime.error)
-    missing = re.match(r"ModuleNotFoundError: No module named '(torch|nvidia)\b", runtime.error)
-    return bool(BROKEN_FILE.search(runtime.error) or in_torch or missing)
-
-
-def _without_variables(runtime: TorchRuntime, python: str) -> list[Fix]:
-    named = sorted(set(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", runtime.error)))
-    if not named and not runtime.python_variables:
-        return []
-    without = " ".join(f"-u {name}" for name in (*runtime.python_variables, *named))
-    return [
-        Fix(
-            title="see whether it comes from the environment: without these variables",
-            commands=(f"env {without} {python} -c 'import torch'",),
-            needs="nothing",
-        )
-    ]
-
-
-def _install(install: TorchInstall) -> list[Fix]:
-    python = shlex.quote(install.python)
-    here = {
-        "pip": (f"{python} -m pip install torch",),
-        "uv": (f"uv pip install --python {python} torch",),
-        "": (
-            f"{python} -m venv torch-env",
-            "torch-env/bin/python -m pip install torch",
-            "ddp-doctor run --python torch-env/bin/python",
-        ),
-    }[install.installer]
-    return [
-        Fix(
-            title="examine the interpreter that trains: activate its environment, and",
-            commands=('ddp-doctor run --python "$(command -v python)"',),
-            needs="nothing",
-        ),
-        Fix(title="or install torch", commands=here),
-    ]
-
-
-def _repair(install: TorchInstall | None, runtime: TorchRuntime) -> list[Fix]:
-    python = shlex.quote(install.python if install else runtime.source.partition(" ")[0])
-    look = Fix(title="see the whole error", commands=(f"{python} -X faulthandler -c 'import torch'",), needs="nothing")
-    if runtime.outcome == "timeout":
-        longer = max(300, 3 * int(runtime.seconds))
-        return [
-            Fix(
-                title="if it is only slow (a first import from a network file system), give it more time",
-                commands=(f"ddp-doctor run --timeout {longer}",),
-                needs="nothing",
-            ),
-            look,
-        ]
-    if _sent_by_somebody(runtime):
-        return [
-            Fix(
-                title="see whether it was the OOM killer, and which limits this shell has",
-                commands=("sudo dmesg -T | grep -iE 'killed process|oom'; ulimit -t -v -m -H; ulimit -t -v -m -S",),
-                needs="nothing",
-            ),
-            look,
-        ]
-    others = [] if _speaks_of_a_broken_file(runtime) else _without_variables(runtime, python)
-    if install is None:
-        return [*others, look]
-    if not install.version and not re.search(r"/(site|dist)-packages/", install.path):
-        found = install.path.removesuffix("/__init__.py")
-        return [
-            Fix(
-                title="this is not PyTorch but something of the same name that is found first: move it away",
-                commands=(f"mv {shlex.quote(found)} {shlex.quote(found + '.not-pytorch')}",),
-            ),
-            look,
-        ]
-    again = _reinstall(install) if _speaks_of_a_broken_file(runtime) else None
-    if again is None:
-        return [*others, look]
-    return [*([again] if again else []), look]
-
-
-def _reinstall(install: TorchInstall) -> Fix | None:
-    """The same version from the place it is published at; None for a build that is published nowhere."""
-    version, _, build = install.version.partition("+")
-    if (
-        not install.installer
-        or not re.fullmatch(r"[\d.]*", version)
-        or not re.fullmatch(r"(cpu|cu\d+|rocm[\d.]+)?", build)
-    ):
-        return None
-    what = f"torch=={version}" if version else "torch"
-    python = shlex.quote(install.python)
-    command = {
-        "pip": f"{python} -m pip install --force-reinstall {what}",
-        "uv": f"uv pip install --python {python} --reinstall {what}",
-    }[install.installer]
-    where = f" --index-url {INDEX}/{build}" if build else ""
-    return Fix(title="install the same version again, with all that it needs", commands=(command + where,))
