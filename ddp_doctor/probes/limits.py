@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -75,19 +76,26 @@ def _processes(host: Host, about: Subject, rights: frozenset[int]) -> Iterator[O
     soft, hard = _bounds(resource.RLIMIT_NPROC)
     exempt = os.getuid() == 0 or bool({CAP_SYS_ADMIN, CAP_SYS_RESOURCE} & rights)
     used = None
+    groups = [
+        Limit(subject=about, source=f"{folder}/pids.max", name="pids", soft=most, hard=most, used=now)
+        for folder in _folders(host, "pids")
+        for most, now in [[_number(host.kernel(f"{folder}/pids.{name}")) for name in ("max", "current")]]
+        if most is not None and now is not None
+    ]
     if soft is not None and not exempt:
         answer = host.ask("count_tasks", {"uid": os.getuid()})
         used = answer.first.get("tasks")
+        refused = answer.status == "absent" and os.strerror(errno.EAGAIN) in answer.reason
+        if refused and not any(group.left is not None and group.left < 4 for group in groups):
+            # the kernel has just said that the limit is reached
+            used = soft
         if used is None:
             reason = f"the user's processes could not be counted: {answer.reason}"
             yield Absent(
                 kind=Limit.kind(), about=about, status="timeout", reason=reason, how_to_get="ps -u $USER -L | wc -l"
             )
     yield Limit(subject=about, source="ulimit -u", name="nproc", soft=soft, hard=hard, used=used, exempt=exempt)
-    for folder in _folders(host, "pids"):
-        most, now = (_number(host.kernel(f"{folder}/pids.{name}")) for name in ("max", "current"))
-        if most is not None and now is not None:
-            yield Limit(subject=about, source=f"{folder}/pids.max", name="pids", soft=most, hard=most, used=now)
+    yield from groups
 
 
 def _memory(host: Host, about: Subject) -> Iterator[Memory]:

@@ -32,6 +32,7 @@ GRACE_SECONDS = 0.5
 NO_LIBUV = "without libuv support"
 _STAGES = {stage.label: stage for stage in Stage}
 _WAITED = re.compile(r"tim(e|ed) ?out", re.IGNORECASE)
+_RAISED = re.compile(r"^\w+(?:Error|Exception): .+", re.MULTILINE)
 _FRAME = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 
 
@@ -135,7 +136,10 @@ def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
     except Silence:
         waited = time.monotonic() - started
         return failed("timeout", f"{step} did not end in {waited:.1f} s", _innermost(child.printed()))
-    return failed("died", f"{step} {_how_it_ended(child.exit_code())}", _innermost(child.printed()))
+    printed = child.printed()
+    said = _RAISED.findall(printed)
+    how = f"{step} {_how_it_ended(child.exit_code())}" + (f": {said[-1]}" if said else "")
+    return failed("died", how, _innermost(printed))
 
 
 def _innermost(printed: str) -> str:

@@ -71,3 +71,14 @@ def test_shm_is_measured() -> None:
         isinstance(space, ShmSpace) and space.size == os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize
     )
     assert space.device == os.stat("/dev/shm").st_dev
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="a limit of tasks does not bind root")
+def test_a_refused_fork_says_that_the_limit_is_reached() -> None:
+    code = (
+        "import resource; from ddp_doctor.host import Host; from ddp_doctor.model import Facts;"
+        "from ddp_doctor.probes import limits; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1));"
+        "print([item.left for item in limits.take(Host(5.0), Facts()) if getattr(item, 'name', '') == 'nproc'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[0]"
