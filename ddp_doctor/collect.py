@@ -92,12 +92,14 @@ class _Collection:
         # by place in the list: two packs may give their probes the same name
         self._runs: dict[int, ProbeRun] = {}
         self._started: dict[int, float] = {}
+        self._without_thread: list[tuple[int, Facts]] = []
         self._start_ready()
 
     def wait(self, progress: Callable[[tuple[str, ...]], None] | None) -> None:
         with self._changed:
             while len(self._runs) < len(self._probes):
                 self._start_ready()
+                self._take_without_thread()
                 left = self._host.deadline.remaining()
                 if not left or self._host.interrupted:
                     # workers end at the same moment; the probes that asked them still get to say so
@@ -129,7 +131,22 @@ class _Collection:
                 continue
             self._started[place] = time.monotonic()
             known = Facts(self._facts, self._absents, self._looked_for)
-            threading.Thread(target=self._take, args=(place, known), name=f"probe {probe.name}", daemon=True).start()
+            thread = threading.Thread(target=self._take, args=(place, known), name=f"probe {probe.name}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # a limit of processes, threads or memory
+                self._without_thread.append((place, known))
+
+    def _take_without_thread(self) -> None:
+        """Take what no thread could be started for one after the other, within the deadlines of the probes."""
+        while self._without_thread and self._host.deadline and not self._host.interrupted:
+            place, known = self._without_thread.pop(0)
+            self._changed.release()
+            try:
+                self._take(place, known)
+            finally:
+                self._changed.acquire()
+            self._start_ready()
 
     def _take(self, place: int, known: Facts) -> None:
         probe = self._probes[place]

@@ -24,10 +24,12 @@ def diagnose(
     *,
     examined: bool = True,
     waiting: bool = False,
+    interrupted: str = "",
 ) -> Diagnosis:
     """Choose the cause. `ranks` are the rows of a job; without them every finding is a fact about this node or script.
 
-    `waiting` says that somebody found the job hung: then nothing found is `unknown`, not `healthy`.
+    `waiting` says that somebody found the job hung: then nothing found is `unknown`, not `healthy`. So it is where
+    `interrupted`, the sentence that says what had not answered when the examination was ended early, is not empty.
     """
     checks = {judgement.check.id: judgement.check for judgement in judgements}
     findings = [finding for judgement in judgements for finding in judgement.findings]
@@ -39,7 +41,9 @@ def diagnose(
     findings.sort(key=lambda finding: _order(finding, checks, places))
     if not examined:
         return Diagnosis(verdict=Verdict(status="nothing"), findings=tuple(findings))
-    return Diagnosis(verdict=_verdict(findings, judgements, tuple(separators), waiting), findings=tuple(findings))
+    return Diagnosis(
+        verdict=_verdict(findings, judgements, tuple(separators), waiting, interrupted), findings=tuple(findings)
+    )
 
 
 def _order(
@@ -136,7 +140,11 @@ def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> boo
 
 
 def _verdict(
-    findings: list[Finding], judgements: Sequence[Judgement], separators: tuple[Separator, ...], waiting: bool
+    findings: list[Finding],
+    judgements: Sequence[Judgement],
+    separators: tuple[Separator, ...],
+    waiting: bool,
+    interrupted: str,
 ) -> Verdict:
     claims = [finding for finding in findings if finding.severity is not Severity.NOTE]
     named = [finding for finding in claims if finding.confidence is not Confidence.POSSIBLE]
@@ -168,9 +176,13 @@ def _verdict(
             summary="nothing in this evidence names a cause",
             separate=next((separator for separator in separators if not separator.between), None),
         )
-    silent = [each.missing.reason for each in judgements if each.missing and each.missing.status == "timeout"]
+    if interrupted:
+        return Verdict(status="unknown", summary=interrupted)
+    silent = [
+        each.missing.reason for each in judgements if each.missing and each.missing.status in ("timeout", "crashed")
+    ]
     if silent:
-        return Verdict(status="unknown", summary=f"no problem found in what answered, but {silent[0]}")
+        return Verdict(status="unknown", summary=f"what answered shows no cause, but {silent[0]}")
     if not any(judgement.outcome.status in ("clear", "hit") for judgement in judgements):
         return Verdict(status="unknown", summary="no check could come to a conclusion")
     return Verdict(status="healthy", summary="no problem found")

@@ -84,7 +84,14 @@ def examine(
         ranks = tuple(rows(meant)) if rows else ()
         diagnosis_before, diagnosis = (
             diagnosis,
-            diagnose(judgements, ranks, loaded.pack.separators, examined=examined(meant), waiting=waiting(meant)),
+            diagnose(
+                judgements,
+                ranks,
+                loaded.pack.separators,
+                examined=examined(meant),
+                waiting=waiting(meant),
+                interrupted=_cut_short(host, runs) if host is not None else "",
+            ),
         )
         if diagnosis_before is not None or host is None or host.interrupted:
             break
@@ -112,6 +119,14 @@ def examine(
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
         interrupted=(host.interrupted if host else "") or None,
     )
+
+
+def _cut_short(host: Host, runs: Iterable[ProbeRun]) -> str:
+    """What had not answered when the examination was ended early; empty where it was not."""
+    if not host.interrupted:
+        return ""
+    out = [run.name for run in runs if run.reason == host.interrupted or run.status == "timeout"]
+    return f"{host.interrupted} before {', '.join(out)} answered" if out else f"{host.interrupted} before the end"
 
 
 def _separating(probes: Sequence[Probe], diagnosis: Diagnosis, done: set[str]) -> tuple[Probe, ...]:

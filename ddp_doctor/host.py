@@ -95,7 +95,8 @@ class Host:
         self.root = root
         self.deadline = Deadline(seconds)
         self.probe_seconds = probe_seconds
-        self.environ: Mapping[str, str] = dict(os.environ if environ is None else environ)
+        self._environ = dict(os.environ if environ is None else environ)
+        self.environ: Mapping[str, str] = {_readable(name): _readable(value) for name, value in self._environ.items()}
         self.python = python or sys.executable or "python3"
         self.cwd = cwd
         self.options = options or Options()
@@ -180,7 +181,7 @@ class Host:
             python or (sys.executable or "python3", "-I", "-S"),
             worker,
             request,
-            worker_environment(self.environ) if environ is None else environ,
+            worker_environment(self._environ) if environ is None else environ,
             self.cwd,
         )
         with self._lock:
@@ -226,6 +227,11 @@ class Host:
             return Path(path).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
+
+
+def _readable(text: str) -> str:
+    """Text that every format can carry: bytes that are no UTF-8 as `\\xff`."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _how_it_ended(code: int, printed: str) -> str:

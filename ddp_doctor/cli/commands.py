@@ -85,9 +85,16 @@ SelectOption = Annotated[
 IgnoreOption = Annotated[list[str] | None, _option("--ignore", help="Leave these checks out.")]
 FailOnOption = Annotated[FailOn, _option("--fail-on", help="Least severity for exit code 1.")]
 StrictOption = Annotated[bool, _option("--strict", help="Exit with 4 if any check could not tell.")]
-TimeoutOption = Annotated[float, _option("--timeout", help="Seconds for the whole call.", min=0.01)]
+MOST_SECONDS = 86400.0
+TimeoutOption = Annotated[float, _option("--timeout", help="Seconds for the whole call.", min=0.01, max=MOST_SECONDS)]
 ProbeTimeoutOption = Annotated[
-    float, _option("--probe-timeout", help="Seconds for one probe; GPU drivers get 30.", min=0.01)
+    float,
+    _option(
+        "--probe-timeout",
+        help="Seconds for one probe; GPU drivers get 30.",
+        min=0.01,
+        max=MOST_SECONDS,
+    ),
 ]
 PythonOption = Annotated[
     str | None, _option("--python", help="The interpreter whose torch is examined. Default: the one that has torch.")

@@ -20,13 +20,14 @@ def size(count: int) -> str:
 
 
 class Limit(Fact, frozen=True, kw_only=True):
-    """One limit of this process. `soft` and `hard` are None when unlimited; memlock is in bytes, the others in numbers.
+    """One limit of this process. `soft` and `hard` are None when unlimited; memlock and as (address space) are in bytes,
+    cpu is in seconds of one process, the others are numbers. `ports` are those the kernel chooses from for a socket.
 
     `used` is how much is taken where that is known. `exempt` says a privilege lifts it. `needed_by` names the devices
     that need it. `pids` is the cgroup's limit of processes and threads, `nproc` the user's.
     """
 
-    name: Literal["nofile", "nproc", "pids", "memlock"]
+    name: Literal["nofile", "nproc", "pids", "memlock", "cpu", "as", "ports"]
     soft: int | None
     hard: int | None = None
     used: int | None = None

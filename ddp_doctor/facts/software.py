@@ -58,6 +58,8 @@ class TorchRuntime(Fact, frozen=True, kw_only=True):
     seconds: float = 0.0
     error: str = ""
     printed: str = ""
+    python_variables: tuple[str, ...] = ()
+    """Names of the variables that the interpreter itself obeys, such as PYTHONWARNINGS; kept only where it failed."""
 
     @property
     def given_up_early(self) -> bool:
@@ -106,6 +108,8 @@ class TrialRank(Fact, frozen=True, kw_only=True):
     """The value of GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME it ran under; empty if none."""
     address: str = ""
     """The address Gloo listened on, read from the rank's own socket; empty before that or without Gloo."""
+    given: float = 0.0
+    """How many seconds the trial was given; 0 where that is not known."""
 
     def text(self) -> str:
         what = f"{self.backend} rank {self.rank}/{self.world_size} {self.outcome} at {self.stage.label}"

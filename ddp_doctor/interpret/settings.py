@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from ddp_doctor.facts.launch import Setting, Variable
+from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
 
@@ -30,7 +31,17 @@ def interpret(facts: Facts) -> list[Fact]:
             settings += _of_conf_line(variable)
         if variable.in_effect and variable.value != "":
             settings += [_setting(variable, *judged) for judged in _of_value(variable.name, variable.value)]
+            settings += _refused_transport(variable, facts)
     return settings + _of_pairs(facts)
+
+
+def _refused_transport(variable: Variable, facts: Facts) -> list[Setting]:
+    """A transport that Gloo knows, where trial ranks were told that this build has no such device."""
+    if variable.name != "GLOO_DEVICE_TRANSPORT" or _gloo_transport(variable.value):
+        return []
+    refused = [rank for rank in facts[TrialRank] if "unsupported gloo device" in rank.error]
+    meaning = "this build of torch has no such transport: its Gloo raises `unsupported gloo device`"
+    return [_setting(variable, "ends", meaning)] if refused else []
 
 
 def _setting(variable: Variable, effect: Effect, meaning: str, mended: str = "") -> Setting:
@@ -168,4 +179,4 @@ def _of_pairs(facts: Facts) -> list[Setting]:
     return settings
 
 
-INTERPRETER = Interpreter(reads=(Variable,), gives=(Setting,), interpret=interpret)
+INTERPRETER = Interpreter(reads=(Variable, TrialRank), gives=(Setting,), interpret=interpret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
@@ -13,12 +14,13 @@ from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts, Subject
 
 CAP_IPC_LOCK, CAP_SYS_ADMIN, CAP_SYS_RESOURCE = 14, 21, 24
+PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 CGROUPS = "/sys/fs/cgroup"
 V1_UNLIMITED = 1 << 60
 
 
 def take(host: Host, facts: Facts) -> Iterable[Observation]:
-    """Yield the limits of files, processes and locked memory, then the memory left."""
+    """Yield the limits of this process and of the ports, then the memory left."""
     about = Subject(host=host.name)
     rights = _capabilities(host)
     nofile = _bounds(resource.RLIMIT_NOFILE)
@@ -33,6 +35,10 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
         exempt=CAP_IPC_LOCK in rights,
         needed_by=_rdma_devices(),
     )
+    seconds, space = _bounds(resource.RLIMIT_CPU), _bounds(resource.RLIMIT_AS)
+    yield Limit(subject=about, source="ulimit -t", name="cpu", soft=seconds[0], hard=seconds[1])
+    yield Limit(subject=about, source="ulimit -v", name="as", soft=space[0], hard=space[1])
+    yield from _ports(host, about)
     yield from _processes(host, about, rights)
     yield from _memory(host, about)
 
@@ -40,6 +46,17 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
 def _bounds(which: int) -> tuple[int | None, int | None]:
     soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(which))
     return soft, hard
+
+
+def _ports(host: Host, about: Subject) -> Iterator[Limit]:
+    bounds = (host.kernel(PORT_RANGE) or "").split()
+    if len(bounds) != 2:
+        return
+    first, last = (int(bound) for bound in bounds)
+    tables = [host.kernel(f"/proc/net/{name}") or "" for name in ("tcp", "tcp6")]
+    taken = {int(port, 16) for table in tables for port in re.findall(r"^ *\d+: [0-9A-F]+:([0-9A-F]{4}) ", table, re.M)}
+    used = sum(first <= port <= last for port in taken)
+    yield Limit(subject=about, source=PORT_RANGE, name="ports", soft=last - first + 1, hard=65536, used=used)
 
 
 def _capabilities(host: Host) -> frozenset[int]:
@@ -59,19 +76,26 @@ def _processes(host: Host, about: Subject, rights: frozenset[int]) -> Iterator[O
     soft, hard = _bounds(resource.RLIMIT_NPROC)
     exempt = os.getuid() == 0 or bool({CAP_SYS_ADMIN, CAP_SYS_RESOURCE} & rights)
     used = None
+    groups = [
+        Limit(subject=about, source=f"{folder}/pids.max", name="pids", soft=most, hard=most, used=now)
+        for folder in _folders(host, "pids")
+        for most, now in [[_number(host.kernel(f"{folder}/pids.{name}")) for name in ("max", "current")]]
+        if most is not None and now is not None
+    ]
     if soft is not None and not exempt:
         answer = host.ask("count_tasks", {"uid": os.getuid()})
         used = answer.first.get("tasks")
+        refused = answer.status == "absent" and os.strerror(errno.EAGAIN) in answer.reason
+        if refused and not any(group.left is not None and group.left < 4 for group in groups):
+            # the kernel has just said that the limit is reached
+            used = soft
         if used is None:
             reason = f"the user's processes could not be counted: {answer.reason}"
             yield Absent(
                 kind=Limit.kind(), about=about, status="timeout", reason=reason, how_to_get="ps -u $USER -L | wc -l"
             )
     yield Limit(subject=about, source="ulimit -u", name="nproc", soft=soft, hard=hard, used=used, exempt=exempt)
-    for folder in _folders(host, "pids"):
-        most, now = (_number(host.kernel(f"{folder}/pids.{name}")) for name in ("max", "current"))
-        if most is not None and now is not None:
-            yield Limit(subject=about, source=f"{folder}/pids.max", name="pids", soft=most, hard=most, used=now)
+    yield from groups
 
 
 def _memory(host: Host, about: Subject) -> Iterator[Memory]:

@@ -32,6 +32,7 @@ GRACE_SECONDS = 0.5
 NO_LIBUV = "without libuv support"
 _STAGES = {stage.label: stage for stage in Stage}
 _WAITED = re.compile(r"tim(e|ed) ?out", re.IGNORECASE)
+_RAISED = re.compile(r"^\w+(?:Error|Exception): .+", re.MULTILINE)
 _FRAME = re.compile(r'File "(?!<)([^"]+)", line (\d+)')
 
 
@@ -51,8 +52,9 @@ def take(host: Host, facts: Facts, *, trial_seconds: float = TRIAL_SECONDS) -> I
                 runtime = _converse(child, runtime, cuda, trial)
     except OSError as error:
         reason = f"{host.python} cannot be started: {error.strerror or error}"
+        # torch is what a verdict rests on: an interpreter that does not run is no sign of health
         for kind in (TorchRuntime, TorchCuda, TrialRank):
-            yield _absent(host, kind, "absent", reason)
+            yield _absent(host, kind, "crashed", reason)
         return
     yield runtime
     if runtime.outcome == "imported":
@@ -115,6 +117,7 @@ def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
             error=f"{error} ({where})" if where else error,
             seconds=time.monotonic() - started,
             printed=child.printed()[-2000:],
+            python_variables=tuple(sorted(name for name in host.environ if name.startswith("PYTHON"))),
         )
 
     step = "starting Python"
@@ -133,7 +136,10 @@ def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
     except Silence:
         waited = time.monotonic() - started
         return failed("timeout", f"{step} did not end in {waited:.1f} s", _innermost(child.printed()))
-    return failed("died", f"{step} {_how_it_ended(child.exit_code())}", _innermost(child.printed()))
+    printed = child.printed()
+    said = _RAISED.findall(printed)
+    how = f"{step} {_how_it_ended(child.exit_code())}" + (f": {said[-1]}" if said else "")
+    return failed("died", how, _innermost(printed))
 
 
 def _innermost(printed: str) -> str:
@@ -331,6 +337,7 @@ class _Trial:
                 error=state.error,
                 interface=self._host.environ.get(f"{self._backend.upper()}_SOCKET_IFNAME", ""),
                 address=state.address,
+                given=self._seconds,
             )
 
 

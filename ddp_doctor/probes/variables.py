@@ -39,8 +39,7 @@ def is_examined(name: str) -> bool:
 
 
 def presentable(name: str, value: str) -> str:
-    """The value without passwords in URLs or secrets, and with bytes that are no UTF-8 replaced."""
-    value = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """The value without passwords in URLs or secrets."""
     if SECRET.search(name):
         return "<redacted>"
     return re.sub(r"//[^/@\s]*@", "//<redacted>@", value) if "proxy" in name.lower() else value

@@ -189,6 +189,7 @@ def test_interrupted_it_prints_what_it_found(number: signal.Signals, code: int, 
     report = json.loads(out)
     assert process.returncode == code
     assert report["interrupted"]
+    assert report["verdict"]["status"] == "problem"
     assert {finding["id"] for finding in report["findings"]} - {"DDP202"} == {"DDP102"}
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.host import Limit, Memory, size
+from ddp_doctor.facts.software import TorchRuntime, TrialRank
 from ddp_doctor.model import ANY_STAGE, Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor_checks.software.host_limits_fixes import PORTS, by_cgroup, by_ulimit, words
+from ddp_doctor_checks.software.refused import ended_by, no_port
 
 FILES_TORCH_NEEDS = 48
 """With 32 two ranks under torchrun abort, with 48 they initialise Gloo (torch 2.13, CPU)."""
@@ -13,6 +16,11 @@ FILES_FOR_COMFORT = 256
 TASKS_A_RANK_NEEDS = 32
 TASKS_FOR_COMFORT = 128
 MEMLOCK_FOR_RDMA = 64 << 20
+SECONDS_OF_CPU = 60
+SECONDS_OF_AN_IMPORT = 10
+SPACE_TORCH_NEEDS = 1 << 30
+PORTS_A_RANK_NEEDS = 8
+PORTS_FOR_COMFORT = 64
 MEMORY_TORCH_NEEDS = 256 << 20
 """Importing the CPU build takes about 200 MiB per rank."""
 
@@ -23,6 +31,7 @@ class HostLimits(Check):
     id, name = "DDP503", "host-limits"
     title = "A limit of the shell or container is too low"
     needs = (Limit, Memory)
+    also_reads = (TorchRuntime, TrialRank)
     acts_at = ANY_STAGE
     told = Told(
         because="the node ran out of memory, processes or files; the rank that was refused or killed is the victim, and "
@@ -45,15 +54,21 @@ class HostLimits(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        runtime, culprit = facts.first(TorchRuntime), ended_by(facts)
         for limit in facts[Limit]:
-            if limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
+            if limit.name in ("cpu", "as") and limit.soft is not None:
+                yield from self._of_process(limit, limit is culprit)
+            elif limit.name == "ports" and limit.left is not None and limit.left < PORTS_FOR_COMFORT:
+                stuck = limit.left < PORTS_A_RANK_NEEDS or no_port(facts)
+                yield self._too_low(limit, *words(limit), stuck, [PORTS])
+            elif limit.name == "nofile" and limit.soft is not None and limit.soft < FILES_FOR_COMFORT:
                 yield self._too_low(
                     limit,
                     f"a process may open {limit.soft} files",
                     "torch opens some 50 to start, NCCL two to eight sockets per peer and channel, a DataLoader worker one "
                     "per tensor: `Too many open files`",
                     limit.soft < FILES_TORCH_NEEDS,
-                    _ulimit("n", limit, 4096, "docker run --ulimit nofile=65536:65536 IMAGE"),
+                    by_ulimit("n", limit, 4096, "docker run --ulimit nofile=65536:65536 IMAGE"),
                 )
             elif limit.name in ("nproc", "pids") and limit.left is not None and limit.left < TASKS_FOR_COMFORT:
                 whose = "this user" if limit.name == "nproc" else "this container or cgroup"
@@ -63,9 +78,9 @@ class HostLimits(Check):
                     "each rank starts dozens (OpenMP, Gloo, NCCL, autograd): `pthread_create failed: Resource temporarily "
                     "unavailable`",
                     limit.left < TASKS_A_RANK_NEEDS,
-                    _ulimit("u", limit, (limit.used or 0) + 4096, "docker run --ulimit nproc=65536:65536 IMAGE")
+                    by_ulimit("u", limit, (limit.used or 0) + 4096, "docker run --ulimit nproc=65536:65536 IMAGE")
                     if limit.name == "nproc"
-                    else [_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
+                    else [by_cgroup(f"echo max > {limit.source}", "docker run --pids-limit=-1 IMAGE")],
                 )
             elif limit.name == "memlock" and _too_little_to_lock(limit):
                 yield self._too_low(
@@ -73,21 +88,36 @@ class HostLimits(Check):
                     f"a process may lock {size(limit.soft or 0)} of memory, and {', '.join(limit.needed_by)} need to",
                     "registering memory for RDMA fails: `Call to ibv_reg_mr failed with error Cannot allocate memory`",
                     False,
-                    _ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
+                    by_ulimit("l", limit, None, "docker run --ulimit memlock=-1 IMAGE"),
                 )
         for memory in facts[Memory]:
-            if memory.available < MEMORY_TORCH_NEEDS:
+            if memory.available < MEMORY_TORCH_NEEDS or memory is culprit:
+                killed = memory is culprit and runtime is not None
                 yield self.finding(
                     f"{size(memory.available)} of memory are left ({memory.source}): one rank takes more",
                     because="the kernel kills a rank (exit code -9, SIGKILL) and the others wait for it",
-                    evidence=[memory.evidence()],
+                    evidence=[memory.evidence(), *([runtime.evidence()] if killed and runtime else [])],
                     fixes=[
                         Fix(title="see what takes it", commands=("ps -eo rss,pid,args --sort=-rss | head",), needs="nothing"),
-                        _cgroup("docker run --memory=32g IMAGE"),
+                        by_cgroup("docker run --memory=32g IMAGE"),
                     ],
-                    severity=Severity.WARNING,
+                    severity=Severity.ERROR if killed else Severity.WARNING,
                     confidence=Confidence.LIKELY,
                 )  # fmt: skip
+
+    def _of_process(self, limit: Limit, culprit: bool) -> Iterator[Finding]:
+        least = SECONDS_OF_CPU if limit.name == "cpu" else SPACE_TORCH_NEEDS
+        if not culprit and (limit.soft or 0) >= least:
+            return
+        summary, because = words(limit)
+        option = "t" if limit.name == "cpu" else "v"
+        yield self._too_low(
+            limit,
+            summary,
+            because,
+            culprit or (limit.soft or 0) < SECONDS_OF_AN_IMPORT,
+            by_ulimit(option, limit, None, "docker run --ulimit cpu=-1 IMAGE" if limit.name == "cpu" else ""),
+        )
 
     def _too_low(self, limit: Limit, summary: str, because: str, stops: bool, fixes: list[Fix]) -> Finding:
         return self.finding(
@@ -102,24 +132,3 @@ class HostLimits(Check):
 
 def _too_little_to_lock(limit: Limit) -> bool:
     return bool(limit.needed_by) and not limit.exempt and limit.soft is not None and limit.soft < MEMLOCK_FOR_RDMA
-
-
-def _ulimit(option: str, limit: Limit, enough: int | None, docker: str) -> list[Fix]:
-    """Raise the soft limit as far as the hard one allows where that is enough (None: unlimited), else both, as root."""
-    in_container = Fix(title="in a container", commands=(docker,), needs="container restart")
-    if limit.hard is None or (enough is not None and limit.hard >= enough):
-        command = f"ulimit -S{option} {'unlimited' if limit.hard is None else limit.hard}"
-        return [Fix(title="raise it in the shell that starts the job", commands=(command,)), in_container]
-    value = "unlimited" if enough is None else str(max(enough, 65536))
-    return [
-        Fix(
-            title="raise both limits and start the job from that shell; for a job of Slurm or systemd, in its service",
-            commands=(f"ulimit -H{option} {value} && ulimit -S{option} {value}",),
-            needs="root",
-        ),
-        in_container,
-    ]
-
-
-def _cgroup(*commands: str) -> Fix:
-    return Fix(title="raise the limit of the cgroup or container", commands=commands, needs="root or container restart")

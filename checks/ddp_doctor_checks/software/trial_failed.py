@@ -48,7 +48,7 @@ class TrialFailed(Check):
                 "store is their own",
                 evidence=[rank.evidence() for rank in trial],
                 fixes=_fixes(first),
-                severity=Severity.ERROR if waited >= ENOUGH_SECONDS else Severity.WARNING,
+                severity=Severity.ERROR if max(waited, first.given) >= ENOUGH_SECONDS else Severity.WARNING,
                 confidence=Confidence.LIKELY,
             )
 

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from ddp_doctor.collect import Observation, Probe, closure, collect
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Fact, Facts
@@ -94,3 +96,13 @@ def test_an_absent_fact_decides_how_a_probe_went() -> None:
 
     collected = collect(Host(5), [Probe(name="alpha", gives=(Alpha,), take=refuse)], Facts())
     assert (collected.runs[0].status, collected.runs[0].reason) == ("denied", "it belongs to another user")
+
+
+def test_without_threads_probes_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    collected = collect(Host(5), [BETA, Probe(name="bad", gives=(), take=crash), ALPHA], Facts())
+    assert [beta.value for beta in collected.facts[Beta]] == [2, 40]
+    assert [run.status for run in collected.runs] == ["ok", "crashed", "ok"]

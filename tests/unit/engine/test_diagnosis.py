@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
+
+import pytest
 
 from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.judge import Judgement
@@ -150,3 +153,21 @@ def test_a_cause_that_cannot_act_where_the_rank_stands_is_dropped() -> None:
     row = RankRow(rank=0, stage=Stage.STORE_WAIT.label, state="waiting")
     assert ids(diagnose([transport], [row])) == []
     assert ids(diagnose([transport], [RankRow(rank=0, stage=Stage.TRANSPORT.label, state="waiting")])) == ["DDP405"]
+
+
+def test_an_examination_that_was_cut_short_is_no_sign_of_health() -> None:
+    verdict = diagnose([clear("DDP102")], interrupted="interrupted before torch answered").verdict
+    assert (verdict.status, verdict.summary) == ("unknown", "interrupted before torch answered")
+    assert diagnose([judged("DDP102")], interrupted="interrupted before torch answered").verdict.finding == "DDP102"
+
+
+@pytest.mark.parametrize("status", ["timeout", "crashed"])
+def test_what_gave_no_answer_leaves_it_open(status: Literal["timeout", "crashed"]) -> None:
+    silent = Judgement(
+        check=judged("DDP507").check,
+        outcome=Outcome(id="DDP507", status="unknown"),
+        missing=Absent(kind="TorchRuntime", status=status, reason="python cannot be started"),
+    )
+    verdict = diagnose([clear("DDP102"), silent]).verdict
+    assert verdict.status == "unknown" and "python cannot be started" in verdict.summary
+    assert "no problem" not in verdict.summary

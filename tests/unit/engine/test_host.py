@@ -129,3 +129,9 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_bytes_that_are_no_text_can_be_shown_and_reach_workers_as_they_are() -> None:
+    host = Host(environ={"PATH": os.environ["PATH"], "MASTER_ADDR": "\udcff\udcfe", "NCCL_SOCKET_IFNAME": "\udcff"})
+    assert host.environ["MASTER_ADDR"] == r"\xff\xfe"
+    assert host.run(["sh", "-c", "printf %s $NCCL_SOCKET_IFNAME | od -An -tx1"]).printed.strip() == "ff"

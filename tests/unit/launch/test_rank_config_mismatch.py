@@ -8,7 +8,8 @@ from ddp_doctor_checks.launch.rank_config_mismatch import RankConfigMismatch
 from launching import meant, tree, variables
 
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.model import Absent, Confidence, Severity
+from ddp_doctor.facts.software import TrialRank
+from ddp_doctor.model import Absent, Confidence, Severity, Stage
 
 STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_PROCID": "2",
         "SLURM_LOCALID": "2"}  # fmt: skip
@@ -98,3 +99,16 @@ def test_near_miss_one_task_per_node_numbers_its_ranks_itself() -> None:
 
 def test_unknown() -> None:
     assert run_check(RankConfigMismatch, Absent(kind="Variable", status="timeout")).outcome.status == "unknown"
+
+
+def trial(error: str) -> TrialRank:
+    return TrialRank(rank=0, world_size=2, backend="gloo", stage=Stage.GLOO_MESH, outcome="failed", error=error)
+
+
+def test_hit_a_transport_that_this_build_of_gloo_lacks() -> None:
+    tls = variables({"GLOO_DEVICE_TRANSPORT": "TCP_TLS"})
+    refused = trial("RuntimeError: makeDeviceForHostname(): unsupported gloo device")
+    (finding,) = run_check(RankConfigMismatch, *meant(*tls, refused)).findings
+    assert finding.severity is Severity.ERROR and finding.fixes[0].commands == ("unset GLOO_DEVICE_TRANSPORT",)
+    other = trial("RuntimeError: connection reset")
+    assert run_check(RankConfigMismatch, *meant(*tls, other)).outcome.status == "clear"

@@ -29,7 +29,7 @@ def test_limits_are_those_of_this_process() -> None:
     found = {item.name: item for item in seen if isinstance(item, Limit)}
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert (found["nofile"].soft, found["nofile"].hard) == (soft, hard)
-    assert {"nofile", "nproc", "memlock"} <= found.keys()
+    assert {"nofile", "nproc", "memlock", "cpu", "as", "ports"} <= found.keys()
     (memory,) = [item for item in seen if isinstance(item, Memory)]
     assert 0 < memory.available <= memory.total
 
@@ -71,3 +71,14 @@ def test_shm_is_measured() -> None:
         isinstance(space, ShmSpace) and space.size == os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize
     )
     assert space.device == os.stat("/dev/shm").st_dev
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="a limit of tasks does not bind root")
+def test_a_refused_fork_says_that_the_limit_is_reached() -> None:
+    code = (
+        "import resource; from ddp_doctor.host import Host; from ddp_doctor.model import Facts;"
+        "from ddp_doctor.probes import limits; resource.setrlimit(resource.RLIMIT_NPROC, (1, 1));"
+        "print([item.left for item in limits.take(Host(5.0), Facts()) if getattr(item, 'name', '') == 'nproc'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[0]"

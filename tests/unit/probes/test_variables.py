@@ -35,7 +35,8 @@ def test_credentials_stay_where_they_are() -> None:
 
 def test_bytes_that_are_no_text_can_be_reported() -> None:
     (variable,) = taken({"RANK": "\udcff1", "HOME": "/nowhere"})
-    assert variable.value == "\ufffd1" and json.loads(msgspec.json.encode(variable))["value"] == "\ufffd1"
+    assert variable.value == r"\xff1" and json.loads(msgspec.json.encode(variable))["value"] == r"\xff1"
+    assert variable.source == "environment" and variable.inherited
 
 
 def test_what_the_process_set_itself_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from checking import run_check
 from ddp_doctor_checks.software.host_limits import HostLimits
+from ddp_doctor_checks.software.torch_unusable import TorchUnusable
 
 from ddp_doctor.facts.host import Limit, Memory
-from ddp_doctor.model import Absent, Severity
+from ddp_doctor.facts.software import TorchRuntime, TrialRank
+from ddp_doctor.model import Absent, Fact, Severity, Stage
 
 ENOUGH = Memory(source="/proc/meminfo", available=1 << 33, total=1 << 34)
 
@@ -58,3 +60,62 @@ def test_near_miss(limit: Limit) -> None:
 def test_unknown() -> None:
     absent = Absent(kind="Limit", status="timeout", reason="the user's processes could not be counted")
     assert run_check(HostLimits, Limit(name="nproc", soft=100), ENOUGH, absent).outcome.status == "unknown"
+
+
+def died(how: str) -> TorchRuntime:
+    return TorchRuntime(source="python -c 'import torch'", outcome="died", error=f"import torch was killed by {how}")
+
+
+def raised(error: str) -> TorchRuntime:
+    return TorchRuntime(source="python -c 'import torch'", outcome="raised", error=error)
+
+
+LITTLE = Memory(source="/sys/fs/cgroup/memory.max", available=56 << 20, total=100 << 20)
+CPU = Limit(source="ulimit -t", name="cpu", soft=30, hard=None)
+SPACE = Limit(source="ulimit -v", name="as", soft=2 << 30, hard=None)
+TASKS = Limit(source="/c/pids.max", name="pids", soft=14, hard=14, used=11)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words", "fix"),
+    [
+        ((ENOUGH, CPU, died("SIGXCPU")), "30 s of processor time", "ulimit -St unlimited"),
+        ((LITTLE, died("SIGKILL")), "56.0 MiB of memory", "ps -eo"),
+        ((ENOUGH, SPACE, raised("ImportError: libx.so: failed to map segment from shared object")), "may map 2.0 GiB", "-Sv"),
+        ((ENOUGH, TASKS, raised("RuntimeError: can't start new thread")), "3 more threads", "echo max"),
+    ],
+)  # fmt: skip
+def test_hit_the_limit_that_ended_the_import_is_the_cause_not_torch(
+    seen: tuple[Fact, ...], words: str, fix: str
+) -> None:
+    (finding,) = run_check(HostLimits, *seen).findings
+    assert finding.severity is Severity.ERROR and words in finding.summary
+    assert finding.fixes[0].commands[0].find(fix) >= 0
+    judged = run_check(TorchUnusable, *seen)
+    assert judged.outcome.status == "not-applicable" and "DDP503" in judged.outcome.reason
+
+
+def test_near_miss_limits_that_the_failed_import_does_not_speak_of() -> None:
+    broken = raised("ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory")
+    hour = Limit(source="ulimit -t", name="cpu", soft=3600)
+    assert run_check(HostLimits, ENOUGH, hour, SPACE, broken).outcome.status == "clear"
+    assert run_check(TorchUnusable, ENOUGH, hour, SPACE, broken).outcome.status == "hit"
+
+
+def test_hit_hardly_a_port_is_left() -> None:
+    def severity(soft: int, used: int, *more: Fact) -> Severity:
+        ports = Limit(source="/proc/sys/net/ipv4/ip_local_port_range", name="ports", soft=soft, used=used)
+        (finding,) = run_check(HostLimits, ENOUGH, ports, *more).findings
+        assert finding.fixes[0].commands == ('sysctl -w net.ipv4.ip_local_port_range="32768 60999"',)
+        return finding.severity
+
+    stuck = TrialRank(
+        rank=0, world_size=2, backend="gloo", stage=Stage.GLOO_MESH, outcome="failed", error="Address already in use"
+    )
+    assert severity(2, 0) is Severity.ERROR
+    assert severity(1000, 960) is Severity.WARNING
+    assert severity(1000, 960, stuck) is Severity.ERROR
+
+
+def test_near_miss_ports() -> None:
+    assert run_check(HostLimits, ENOUGH, Limit(name="ports", soft=28232, used=300)).outcome.status == "clear"

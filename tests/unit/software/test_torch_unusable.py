@@ -7,6 +7,7 @@ from typing import Any
 from checking import run_check
 from ddp_doctor_checks.software.torch_unusable import TorchUnusable
 
+from ddp_doctor.facts.launch import Setting
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Absent, Confidence
 
@@ -86,3 +87,30 @@ def test_clear() -> None:
 def test_unknown_where_the_interpreter_could_not_be_asked() -> None:
     absent = Absent(kind="TorchRuntime", status="absent", reason="/opt/env/bin/python cannot be started")
     assert run_check(TorchUnusable, install(), absent).outcome.status == "unknown"
+
+
+def test_hit_a_killed_import_is_no_fault_of_a_library() -> None:
+    judged = run_check(TorchUnusable, install(), runtime(outcome="died", error="import torch was killed by SIGKILL"))
+    (finding,) = judged.findings
+    assert finding.confidence is Confidence.LIKELY and "OOM killer" in finding.because
+    assert not [command for fix in finding.fixes for command in fix.commands if "reinstall" in command]
+    crash = runtime(outcome="died", error="import torch was killed by SIGSEGV")
+    assert "--force-reinstall" in commands(install(), crash)[0]
+
+
+def test_hit_what_the_environment_makes_of_the_import_is_not_mended_by_a_reinstall() -> None:
+    error = "DeprecationWarning: ast.Str is deprecated (/opt/env/lib/python3.11/site-packages/x.py:3)"
+    seen = commands(install(), runtime(outcome="raised", error=error, python_variables=("PYTHONWARNINGS",)))
+    assert seen[0] == "env -u PYTHONWARNINGS /opt/env/bin/python -c 'import torch'"
+    assert not [command for command in seen if "reinstall" in command]
+    (finding,) = run_check(TorchUnusable, install(), runtime(outcome="raised", error=error)).findings
+    assert "site-packages/x.py:3" in finding.summary
+
+
+def test_not_applicable_where_a_setting_ends_the_import() -> None:
+    setting = Setting(source="environment", name="TORCH_DISTRIBUTED_DEBUG", value="1", effect="ends", meaning="it ends")
+    error = "ValueError: The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL."
+    judged = run_check(TorchUnusable, install(), runtime(outcome="raised", error=error), setting)
+    assert judged.outcome.status == "not-applicable" and "DDP118" in judged.outcome.reason
+    other = runtime(outcome="raised", error="ImportError: libcudnn.so.9: cannot open shared object file")
+    assert run_check(TorchUnusable, install(), other, setting).outcome.status == "hit"

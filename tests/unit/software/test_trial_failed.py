@@ -58,6 +58,15 @@ def test_hit_a_trial_that_was_given_little_time_is_a_warning() -> None:
     assert stuck(4.0) is Severity.WARNING
 
 
+def test_hit_ranks_that_gave_up_by_themselves_within_enough_time_are_an_error() -> None:
+    gave_up = [
+        rank(n, outcome="timeout", stage=Stage.GLOO_MESH, value_ok=None, seconds=4.6, given=10.2, error="timed out")
+        for n in range(2)
+    ]
+    (finding,) = run_check(TrialFailed, *gave_up).findings
+    assert finding.severity is Severity.ERROR and finding.confidence is Confidence.LIKELY
+
+
 def test_hit_the_silent_rank_is_named_not_the_one_that_waited_for_it() -> None:
     waited = "DistStoreError: wait timeout after 7000ms, keys: /ddp_doctor/default_pg/0//cpu//0/1"
     judged = run_check(
