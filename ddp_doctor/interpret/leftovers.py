@@ -87,7 +87,8 @@ def _leftovers(
 def _of_lightning(mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> Iterator[Leftover]:
     subject, source = ancestors[0].subject, "environment and process tree"
     on_this_machine = "MASTER_ADDR" not in mine or mine["MASTER_ADDR"].value in ("localhost", "127.0.0.1", "::1", "")
-    by_somebody = {"RANK", "WORLD_SIZE"} <= mine.keys() or set(OF_LIGHTNINGS_OWN_CLUSTER) <= mine.keys()
+    by_hand = {"RANK", "WORLD_SIZE"} <= mine.keys()
+    by_somebody = by_hand or set(OF_LIGHTNINGS_OWN_CLUSTER) <= mine.keys()
     if _is_stray("LOCAL_RANK", 0, mine, ancestors) and not by_somebody:
         yield Leftover(
             subject=subject,
@@ -97,7 +98,7 @@ def _of_lightning(mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -
             effect="Lightning takes LOCAL_RANK for the sign that something else starts the ranks: it starts none and waits "
             "for them; Accelerate and Transformers take it for a distributed launch without RANK",
         )
-    if _is_stray("NODE_RANK", 1, mine, ancestors) and on_this_machine:
+    if _is_stray("NODE_RANK", 1, mine, ancestors) and on_this_machine and not by_hand:
         node = number(mine["NODE_RANK"].value)
         yield Leftover(
             subject=subject,
