@@ -309,7 +309,7 @@ class Check:
             hosts=tuple(sorted({item.host for item in quoted if item.host})),
             evidence=quoted,
             fixes=mended,
-            explains=self.explains,
+            explains=() if confidence is Confidence.POSSIBLE else self.explains,
         )
 
 

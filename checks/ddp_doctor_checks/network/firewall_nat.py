@@ -49,7 +49,7 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if facts[JobRank] or facts.lacking(JobRank):
+        if facts[JobRank] or facts.lacking(JobRank) or any(from_master(facts)):
             return ""
         return communicator.not_tried(self.id, facts)
 

@@ -67,7 +67,7 @@ class BadMasterAddr(Check):
                     if variable.value
                     else "torch takes an empty value for none and raises `MASTER_ADDR expected, but not set`",
                     evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
-                    fixes=[*_bare_fix(variable), _address_fix(facts, variable.subject.host)],
+                    fixes=[_bare_fix(variable) or _address_fix(facts, variable.subject.host)],
                 )
             if variable.name in PORTS and (wrong := wrong_port(variable.value)):
                 if variable.value.strip() == "0" and any(each.world_size == 1 for each in facts[Meeting]):
@@ -119,9 +119,9 @@ class BadMasterAddr(Check):
         )
 
 
-def _bare_fix(variable: Variable) -> Iterator[Fix]:
-    if host := bare_address(variable.value):
-        yield Fix(title="the host alone, on every node", commands=(f"export {variable.name}={host}",))
+def _bare_fix(variable: Variable) -> Fix | None:
+    host = bare_address(variable.value)
+    return Fix(title="the host alone, on every node", commands=(f"export {variable.name}={host}",)) if host else None
 
 
 def _address_fix(facts: Facts, host: str) -> Fix:

@@ -21,7 +21,7 @@ class DnsOrSelfName(Check):
     needs = ((Resolution, JobRank), (Meeting, JobRank))
     also_reads = (GlooInterface, PeerInterface, ReverseLookup, TrialRank)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
-    explains = ("DDP101", "DDP204")
+    explains = ("DDP101",)
     told = Told(
         because="a name in the launch line does not resolve here, or node 0 does not recognise it as its own and so hosts "
         "no store",

@@ -70,6 +70,8 @@ def _ranks(rank: TrialRank) -> str:
 
 
 def _fixes(rank: TrialRank) -> Iterator[Fix]:
+    if "127.0.0.1" in rank.error and "errno: 101" in rank.error:
+        yield Fix(title="the loopback interface is down: bring it up", commands=("ip link set lo up",), needs="root")
     if rank.stage is Stage.GLOO_MESH:
         yield Fix(
             title="on a single node, keep Gloo on the loopback interface",
