@@ -83,7 +83,8 @@ def lacking_family(addresses: Iterable[str], interfaces: Iterable[Interface]) ->
 
     A loopback interface that is down has no address at all, which says nothing about a family.
     """
-    families = {":" in address for address in addresses}
+    # ::ffff:10.0.0.1 is IPv4 in IPv6's notation, and works without any IPv6
+    families = {":" in address and not address.lower().startswith("::ffff:") for address in addresses}
     known = tuple(interfaces)
     if len(families) != 1 or any(each.loopback and not each.up for each in known):
         return ""

@@ -60,6 +60,8 @@ def test_a_master_with_one_address_of_a_family_that_is_here_is_fine() -> None:
     meeting = Meeting(address="head", address_variable="MASTER_ADDR")
     both = Resolution(name="head", role="master", addresses=("fd00::9", "10.0.0.9"))
     assert run_check(IpFamily, meeting, ETH0, both).findings == ()
+    mapped = Resolution(name="head", role="master", addresses=("::ffff:10.0.0.9",))
+    assert run_check(IpFamily, meeting, ETH0, mapped).findings == ()
 
 
 def test_a_loopback_interface_that_is_down_says_nothing_about_families() -> None:
