@@ -309,7 +309,7 @@ class Check:
             hosts=tuple(sorted({item.host for item in quoted if item.host})),
             evidence=quoted,
             fixes=mended,
-            explains=self.explains,
+            explains=() if confidence is Confidence.POSSIBLE else self.explains,
         )
 
 
@@ -388,6 +388,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     world_size: int | None = None
     launcher: str | None = None
+    rank_variables: bool = False
+    """Whether the environment holds RANK, WORLD_SIZE or their local ones, whoever set them."""
     torch: str | None = None
     nccl: str | None = None
     gpus: int | None = None

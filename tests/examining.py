@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -143,6 +144,11 @@ class Room:
         if up:
             self.ip("link", "set", name, "up")
 
+    def switch_ipv6_off(self) -> None:
+        """No interface has an IPv6 address from now on."""
+        setting = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"
+        subprocess.run(["ip", "netns", "exec", self.name, "sh", "-c", setting], check=True)
+
     def settle(self) -> None:
         """Wait until the kernel has noticed the carriers of all links: it takes up to a second."""
         for _ in range(40):
@@ -199,7 +205,7 @@ def room(folder: Path) -> Iterator[Room]:
 
 @contextmanager
 def listening(behaviour: str, address: str = "127.0.0.1") -> Iterator[int]:
-    """The port of a server that is no store: silent, http, closing, echo, or deaf (never accepts, its queue is full)."""
+    """The port of a server that is no store: silent, http, closing, resetting, echo, or deaf (its queue is full)."""
     server = socket.socket()
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind((address, 0))
@@ -230,6 +236,9 @@ def _serve(server: socket.socket, behaviour: str, kept: list[socket.socket]) -> 
             client, _ = server.accept()
             kept.append(client)
             if behaviour == "closing":
+                client.close()
+            elif behaviour == "resetting":
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.close()
             elif behaviour == "http":
                 client.recv(4096)

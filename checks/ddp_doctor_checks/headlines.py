@@ -7,13 +7,13 @@ from collections import Counter
 from ddp_doctor.facts.communicator import CommunicatorRank
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
 from ddp_doctor.facts.host import Limit, ShmSpace, size
-from ddp_doctor.facts.launch import Ancestor, Launcher
+from ddp_doctor.facts.launch import Ancestor, Launcher, Variable
 from ddp_doctor.facts.names import GlooInterface, NcclInterface, Resolution
 from ddp_doctor.facts.p2p import PairRoute
-from ddp_doctor.facts.rendezvous import Meeting, Port
+from ddp_doctor.facts.rendezvous import Meeting, Port, StoreAnswer
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.facts.software import TorchCuda, TorchRuntime, TrialRank
-from ddp_doctor.interpret.launcher import started_by
+from ddp_doctor.interpret.launcher import OWN_RANKS, started_by
 from ddp_doctor.model import Facts, Headline
 
 
@@ -21,10 +21,13 @@ def launch_environment(facts: Facts) -> str:
     """Who started this process as which rank, or that nobody did."""
     launcher = started_by(facts)
     if launcher is not None:
-        return f"rank {launcher.rank} of {launcher.world_size}, started by {launcher.name}"
+        how = "set by hand" if launcher.name == "by hand" else f"started by {launcher.name}"
+        return f"rank {launcher.rank} of {launcher.world_size}, {how}"
     names = [found.name for found in facts[Launcher] if found.alive]
     if names:
         return f"inside {names[0]}, not one of its ranks"
+    if any(found.name in OWN_RANKS for found in facts[Variable]):
+        return "rank variables are set, but they make no rank"
     # without ancestors this shell was not looked at, but somebody else's processes
     return "RANK and WORLD_SIZE are not set; torchrun will set them" if facts[Ancestor] else ""
 
@@ -40,8 +43,14 @@ def store_port(facts: Facts) -> str:
     if port is None:
         return ""
     which = "MASTER_PORT" if port.named else "torchrun's default"
-    if not port.bindable and meeting is not None and meeting.hosts is False:
-        return f"{port.port} ({which}) is rank 0's"
+    if port.named and meeting is not None and meeting.hosts is False:
+        answers = {answer.verdict: answer for answer in facts[StoreAnswer] if answer.name == meeting.address}
+        said = f"{port.port} ({which}) is rank 0's"
+        if "store" in answers:
+            return f"{said}; {answers['store'].text()}"
+        if "refused" in answers:
+            return f"{said}; {answers['refused'].text()}, as is normal before rank 0 has started"
+        return "" if answers else said
     return f"{port.port} ({which}) is free on all addresses" if port.bindable else ""
 
 

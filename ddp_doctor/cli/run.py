@@ -15,10 +15,11 @@ from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
+from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.facts.p2p import PairRoute
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.host import Host, Options
-from ddp_doctor.interpret.launcher import started_by
+from ddp_doctor.interpret.launcher import OWN_RANKS, started_by
 from ddp_doctor.model import Facts, GpuPair, Report, Target
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes import probes_for_run
@@ -86,6 +87,8 @@ def _target(facts: Facts, host: Host, choice: Choice) -> Target:
         hosts=(host.name,),
         world_size=launcher.world_size if launcher else None,
         launcher=launcher.name if launcher else None,
+        rank_variables=any(variable.name in OWN_RANKS for variable in facts[Variable])
+        or any(found.rank is not None for found in facts[Launcher]),
         torch=(runtime and runtime.version) or (install and install.version) or None,
         nccl=(runtime and runtime.nccl) or None,
         gpus=len(gpus) if gpus or facts.first(DriverState) else None,

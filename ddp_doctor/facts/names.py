@@ -78,6 +78,25 @@ def is_local(address: str, interfaces: Iterable[Interface]) -> bool:
     return any(bare in interface.addresses for interface in interfaces)
 
 
+def lacking_family(addresses: Iterable[str], interfaces: Iterable[Interface]) -> Literal["", "IPv4", "IPv6"]:
+    """The one family of these addresses, where no interface of this node has an address of it; else empty.
+
+    A loopback interface that is down has no address at all, which says nothing about a family.
+    """
+    # ::ffff:10.0.0.1 is IPv4 in IPv6's notation, and works without any IPv6
+    families = {":" in address and not address.lower().startswith("::ffff:") for address in addresses}
+    known = tuple(interfaces)
+    if len(families) != 1 or any(each.loopback and not each.up for each in known):
+        return ""
+    here = {":" in address for each in known for address in each.addresses}
+    return "" if not here or families <= here else "IPv6" if True in families else "IPv4"
+
+
+def addresses_of(name: str | None, resolutions: Iterable[Resolution]) -> tuple[str, ...]:
+    """What this name stands for, each address once."""
+    return tuple(dict.fromkeys(address for each in resolutions if each.name == name for address in each.addresses))
+
+
 class Route(Fact, frozen=True, kw_only=True):
     """The interface by which this node reaches `to`: `default`, or an address of MASTER_ADDR. `error` if it cannot."""
 

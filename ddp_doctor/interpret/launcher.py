@@ -167,7 +167,8 @@ def _launchers(
         own = tuple(found for found in variables if any(fnmatch.fnmatchcase(found, pattern) for pattern in patterns))
         if name == "lightning" and not own and "LOCAL_RANK" in variables and "RANK" not in variables:
             own = tuple(found for found in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE") if found in variables)
-        if not own:
+        if not own or (name == "torchrun" and not any(found.startswith("TORCHELASTIC_") for found in own)):
+            # torchrun always sets those; GROUP_RANK alone is somebody's own, as in a launch by hand
             continue
         alive = _alive(name, own, variables, ancestors)
         allocation = _in_allocation(name, variables, ancestors)

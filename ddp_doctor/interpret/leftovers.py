@@ -10,16 +10,8 @@ from ddp_doctor.interpret import Interpreter, launcher as launcher_interpreter
 from ddp_doctor.interpret.launcher import given_from_outside, is_set, number
 from ddp_doctor.model import Fact, Facts
 
-OF_TORCHRUN = (
-    "TORCHELASTIC_*",
-    "GROUP_*",
-    "ROLE_*",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_*",
-)
+ONLY_TORCHRUNS = ("TORCHELASTIC_*", "GROUP_*", "ROLE_*")
+OF_ENV_TOO = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_*")
 OF_SLURM_TASKS = (
     "SLURM_NTASKS*", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP*", "SLURM_TASKS_PER_NODE",
 )  # fmt: skip
@@ -50,7 +42,7 @@ def _leftovers(
             subject=subject,
             source=source,
             launcher="torchrun",
-            names=_matching(mine, OF_TORCHRUN),
+            names=_matching(mine, (*ONLY_TORCHRUNS, *(() if _ranked_by_hand(mine) else OF_ENV_TOO))),
             effect="every rank, rank 0 too, connects as a client to the store of an agent that is not there, until the timeout"
             if agent_store
             else "programs take themselves for workers of torchrun: Lightning starts no ranks of its own and waits for them",
@@ -84,10 +76,16 @@ def _leftovers(
     yield from _of_lightning(mine, ancestors)
 
 
+def _ranked_by_hand(mine: Mapping[str, Variable]) -> bool:
+    """Whether rank and size cannot be torchrun's, which sets them together with ROLE_RANK."""
+    return {"RANK", "WORLD_SIZE"} <= mine.keys() and "ROLE_RANK" not in mine
+
+
 def _of_lightning(mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -> Iterator[Leftover]:
     subject, source = ancestors[0].subject, "environment and process tree"
     on_this_machine = "MASTER_ADDR" not in mine or mine["MASTER_ADDR"].value in ("localhost", "127.0.0.1", "::1", "")
-    by_somebody = {"RANK", "WORLD_SIZE"} <= mine.keys() or set(OF_LIGHTNINGS_OWN_CLUSTER) <= mine.keys()
+    by_hand = {"RANK", "WORLD_SIZE"} <= mine.keys()
+    by_somebody = by_hand or set(OF_LIGHTNINGS_OWN_CLUSTER) <= mine.keys()
     if _is_stray("LOCAL_RANK", 0, mine, ancestors) and not by_somebody:
         yield Leftover(
             subject=subject,
@@ -97,7 +95,7 @@ def _of_lightning(mine: Mapping[str, Variable], ancestors: Sequence[Ancestor]) -
             effect="Lightning takes LOCAL_RANK for the sign that something else starts the ranks: it starts none and waits "
             "for them; Accelerate and Transformers take it for a distributed launch without RANK",
         )
-    if _is_stray("NODE_RANK", 1, mine, ancestors) and on_this_machine:
+    if _is_stray("NODE_RANK", 1, mine, ancestors) and on_this_machine and not by_hand:
         node = number(mine["NODE_RANK"].value)
         yield Leftover(
             subject=subject,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ddp_doctor.model import Confidence, Evidence, Finding, Fix, Outcome, RankRow, Report, Severity, Stage
+from ddp_doctor.model import Confidence, Evidence, Finding, Fix, Outcome, RankRow, Report, Severity, Stage, Target
 from ddp_doctor.render import printable
 
 _COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "ok": "32", "unknown": "33", "bold": "1", "dim": "2"}
@@ -76,10 +76,16 @@ def _header(report: Report, style: Style) -> Iterator[str]:
             f"{sum(row.pid is not None for row in report.ranks)} ranks of world size {target.world_size or '?'}{by}"
         )
     if report.tool.command == "run":
-        parts.append(f"launched by {target.launcher}" if target.launcher else "no rank variables in this shell")
+        parts.append(_launched(target))
     yield from _wrapped("   ".join(parts), style, "")
     if target.why_python:
         yield from _wrapped(f"torch is examined in {target.python} ({target.why_python})", style, "")
+
+
+def _launched(target: Target) -> str:
+    if not target.launcher:
+        return "started by no launcher" if target.rank_variables else "no rank variables in this shell"
+    return "rank variables set by hand" if target.launcher == "by hand" else f"launched by {target.launcher}"
 
 
 def _finding(finding: Finding, style: Style) -> Iterator[str]:

@@ -57,6 +57,8 @@ def not_connected(error):
         return {"outcome": "dropped"}
     if isinstance(error, ConnectionRefusedError):
         return {"outcome": "refused", "errno": error.errno}
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
+        return {"outcome": "elsewhere"}
     return {"outcome": "unreachable", "errno": error.errno, "error": error.strerror or str(error)}
 
 
@@ -65,14 +67,17 @@ def session(address, port, deadline, more=()):
     try:
         sock = connect(address, port, deadline)
     except OSError as error:
+        if isinstance(error, (ConnectionResetError, BrokenPipeError)):
+            # it was accepted, and reset before the kernel had told this end
+            return {"verdict": "closes"}
         answer = not_connected(error)
         answer["verdict"] = answer.pop("outcome")
         return answer
     with sock:
         end = min(deadline, time.monotonic() + max(SESSION_SECONDS, 4 * (time.monotonic() - started)))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = struct.pack("<BIBI", VALIDATE, MAGIC, PING, NONCE)
         try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.sendall(hello + check("init/"))
             first = receive(sock, 4, end)
             if first != struct.pack("<I", NONCE):

@@ -43,6 +43,7 @@ def inside(tmp_path: Path) -> Iterator[Room]:
         ("silent", "says nothing"),
         ("http", "speaks HTTP"),
         ("closing", "closes connections"),
+        ("resetting", "closes connections"),
         ("echo", "answers \\x00"),
         ("deaf", "never accepts"),
     ],
@@ -298,3 +299,32 @@ def test_healthy_shells_give_nothing(environ: dict[str, str]) -> None:
     elif not _is_free(29500):
         pytest.skip("port 29500 is taken on this machine")
     assert findings(examine_here(environ)) == {}
+
+
+def test_a_listener_that_resets_is_named_every_time() -> None:
+    with listening("resetting") as port:
+        said = [findings(examine_here(rank(1, port))) for _ in range(5)]
+    assert [list(each) for each in said] == [["DDP209"]] * 5
+
+
+def test_an_address_without_a_route_is_named(inside: Room) -> None:
+    inside.ip("route", "add", "unreachable", "10.77.0.9")
+    report = inside.examine(rank(1, free_port(), "10.77.0.9"))
+    assert report["verdict"]["finding"] == "DDP204"
+    assert "no route" in report["verdict"]["summary"]
+
+
+def test_an_address_where_nobody_answers_is_never_healthy(inside: Room) -> None:
+    report = inside.examine(rank(1, free_port(), "10.77.0.9"))
+    assert report["verdict"]["status"] == "unknown"
+    assert set(report["verdict"]["candidates"]) == {"DDP204", "DDP302"}
+    assert report["verdict"]["separate"]["commands"]
+
+
+def test_an_ipv6_master_needs_ipv6_here(inside: Room) -> None:
+    inside.switch_ipv6_off()
+    environ = rank(1, free_port(), "::1")
+    report = inside.examine(environ)
+    assert report["verdict"]["finding"] == "DDP303"
+    mended = apply_fix(findings(report)["DDP303"], environ)
+    assert findings(inside.examine(mended)) == {}

@@ -1,13 +1,14 @@
-"""DDP303: NCCL is tied to an address family that no interface has, or uses an address that is only valid on one link."""
+"""DDP303: the master or NCCL needs an address family that no interface has, or an address that is valid on one link only."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
 
-from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets
+from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets, Resolution, Route
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.network.ip_family_master import of_master
 
 FAMILIES = ("AF_INET", "AF_INET6")
 
@@ -16,8 +17,8 @@ class IpFamily(Check):
     id, name = "DDP303", "ip-family"
     title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
     needs = (NcclInterface, Meeting)
-    also_reads = (Interface, NcclSockets)
-    acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
+    also_reads = (Interface, NcclSockets, Resolution, Route)
+    acts_at = frozenset({Stage.STORE_CONNECT, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     told = Told(
         because="some ranks use IPv6 and others IPv4, or a link-local IPv6 address that is good on its own link only",
         fixes=(
@@ -32,6 +33,8 @@ class IpFamily(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
+            for master in of_master(meeting, here):
+                yield self.finding(**master)
             asked = here.first(NcclInterface)
             if asked is None:
                 continue

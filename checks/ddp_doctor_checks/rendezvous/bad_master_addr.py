@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.facts.names import PeerInterface
-from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
+from ddp_doctor.facts.names import Interface, PeerInterface, Resolution, Route, addresses_of, lacking_family
+from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach, StoreAnswer
+from ddp_doctor.interpret.meeting import rendezvous_endpoint
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks.rendezvous.bad_master_addr_live import from_job
-from ddp_doctor_checks.rendezvous.bad_master_addr_text import wrong_address, wrong_port
+from ddp_doctor_checks.rendezvous.bad_master_addr_text import bare_address, wrong_address, wrong_port
+from ddp_doctor_checks.rendezvous.bad_master_addr_way import without_a_way
 
 ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
 PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
@@ -21,7 +23,7 @@ class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
     needs = ((Meeting, JobRank), (SelfReach, Port, Meeting, JobRank))
-    also_reads = (Variable, PeerInterface)
+    also_reads = (Variable, PeerInterface, Interface, Resolution, Route, StoreAnswer)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
     explains = ("DDP101", "DDP302")
     told = Told(
@@ -45,6 +47,19 @@ class BadMasterAddr(Check):
         for variable in facts[Variable]:
             if not variable.in_effect:
                 continue
+            endpoint = rendezvous_endpoint({variable.name: variable.value})
+            if endpoint and (wrong := wrong_address(endpoint[0])):
+                yield self.finding(
+                    f"the host in {variable.name} {wrong}",
+                    because="every node looks for the rendezvous store there, and no resolver makes an address of it",
+                    evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
+                    fixes=[
+                        Fix(
+                            title="HOST:PORT, the same on every node",
+                            commands=(f"export {variable.name}={bare_address(endpoint[0]) or '127.0.0.1'}:29500",),
+                        )
+                    ],
+                )
             if variable.name in ADDRESSES and (wrong := wrong_address(variable.value)):
                 yield self.finding(
                     f"{variable.name} {wrong}",
@@ -52,7 +67,7 @@ class BadMasterAddr(Check):
                     if variable.value
                     else "torch takes an empty value for none and raises `MASTER_ADDR expected, but not set`",
                     evidence=[variable.evidence(f"{variable.name}={variable.value!r}")],
-                    fixes=[_address_fix(facts, variable.subject.host)],
+                    fixes=[_bare_fix(variable) or _address_fix(facts, variable.subject.host)],
                 )
             if variable.name in PORTS and (wrong := wrong_port(variable.value)):
                 if variable.value.strip() == "0" and any(each.world_size == 1 for each in facts[Meeting]):
@@ -66,6 +81,8 @@ class BadMasterAddr(Check):
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             yield from self._elsewhere(meeting, here)
+            for way in without_a_way(meeting, here):
+                yield self.finding(**way)
             for port in here[Port]:
                 if port.named and port.errno == errno.EACCES and meeting.hosts is not False:
                     yield self.finding(
@@ -81,6 +98,8 @@ class BadMasterAddr(Check):
         reached = here[SelfReach]
         # torch tries every address of the name; one that leads here is enough
         if not reached or any(each.outcome == "arrived" for each in reached):
+            return
+        if lacking_family(addresses_of(meeting.address, here[Resolution]), here[Interface]):
             return
         dropped = any(each.outcome == "dropped" for each in reached)
         yield self.finding(
@@ -98,6 +117,11 @@ class BadMasterAddr(Check):
                 ),
             ],
         )
+
+
+def _bare_fix(variable: Variable) -> Fix | None:
+    host = bare_address(variable.value)
+    return Fix(title="the host alone, on every node", commands=(f"export {variable.name}={host}",)) if host else None
 
 
 def _address_fix(facts: Facts, host: str) -> Fix:

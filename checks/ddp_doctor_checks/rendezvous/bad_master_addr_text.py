@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 
-NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%\w+)?")
+NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
 def wrong_address(text: str) -> str:
@@ -17,9 +19,42 @@ def wrong_address(text: str) -> str:
         return f"is a URL, not a host: {text!r}"
     if re.fullmatch(r"[^:]+:\d+", text):
         return f"has a port in it, which belongs in MASTER_PORT: {text!r}"
-    if not NAME.fullmatch(text):
+    if text.startswith("["):
+        return f"has brackets, which only URLs need: {text!r}"
+    if not (_is_ipv6(text) if ":" in text else _is_name(text)):
         return f"is neither a host name nor an IP address: {text!r}"
     return ""
+
+
+def bare_address(text: str) -> str:
+    """The host inside such a text, where it plainly holds one; else empty."""
+    inner = text.strip().partition("://")[2] or text.strip()
+    found = re.fullmatch(r"\[([^\]]+)\](?::\d+)?/?|([^:/]+)(?::\d+)?/?", inner)
+    host = (found[1] or found[2]) if found else ""
+    return "" if wrong_address(host) else host
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).version == 6
+    except ValueError:
+        return False
+
+
+def _is_name(text: str) -> bool:
+    if not NAME.fullmatch(text) or len(text) > 253 or any(not 0 < len(label) < 64 for label in _labels(text)):
+        return False
+    if not re.fullmatch(r"[0-9.]+", text):
+        return True
+    try:
+        socket.inet_aton(text)
+    except OSError:
+        return False
+    return True
+
+
+def _labels(text: str) -> list[str]:
+    return text.removesuffix(".").split(".")
 
 
 def wrong_port(text: str) -> str:

@@ -10,6 +10,7 @@ from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution, Rev
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.rendezvous.bad_master_addr_text import wrong_address
 from ddp_doctor_checks.rendezvous.dns_or_self_name_fixes import master_fixes
 from ddp_doctor_checks.rendezvous.dns_or_self_name_live import from_job
 
@@ -20,7 +21,7 @@ class DnsOrSelfName(Check):
     needs = ((Resolution, JobRank), (Meeting, JobRank))
     also_reads = (GlooInterface, PeerInterface, ReverseLookup, TrialRank)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.GLOO_MESH})
-    explains = ("DDP101", "DDP204")
+    explains = ("DDP101",)
     told = Told(
         because="a name in the launch line does not resolve here, or node 0 does not recognise it as its own and so hosts "
         "no store",
@@ -55,7 +56,8 @@ class DnsOrSelfName(Check):
                     continue
                 if resolution.role == "hostname":
                     yield from self._own_name(resolution, meeting, here)
-                else:
+                elif not wrong_address(resolution.name):
+                    # what is no name at all is DDP204's
                     yield self._master(resolution, meeting, here)
 
     def _master(self, resolution: Resolution, meeting: Meeting, here: Facts) -> Finding:

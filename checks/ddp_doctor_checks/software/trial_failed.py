@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from ddp_doctor.facts.names import Interface
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage
 from ddp_doctor_checks import communicator
@@ -20,7 +21,7 @@ class TrialFailed(Check):
     id, name = "DDP508", "trial-failed"
     title = "Ranks started as a trial on this node did not form a group"
     needs = (TrialRank,)
-    also_reads = communicator.READS
+    also_reads = (*communicator.READS, Interface)
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE}
     residual = True
 
@@ -28,7 +29,18 @@ class TrialFailed(Check):
         yield from communicator.findings(self, facts)
         trial = [rank for rank in facts[TrialRank] if rank.outcome != "passed"]
         failed = [rank for rank in trial if rank.outcome == "failed"]
-        if failed:
+        down = next((each for each in facts[Interface] if each.loopback and not each.up), None)
+        if trial and down:
+            first = min(trial, key=lambda rank: rank.stage)
+            yield self.finding(
+                f"the loopback interface {down.name} is down, and {_ranks(first)} could not form a group without it",
+                because="nothing on this node can connect to 127.0.0.1, nor to this node's own addresses, so its ranks "
+                "reach no store that one of them hosts",
+                evidence=[down.evidence(), *(rank.evidence() for rank in trial)],
+                fixes=[Fix(title="bring it up", commands=(f"ip link set {down.name} up",), needs="root")],
+                confidence=Confidence.LIKELY,
+            )
+        elif failed:
             first = min(failed, key=lambda rank: rank.stage)
             yield self.finding(
                 f"{_ranks(first)} failed at {first.stage.label}: {first.error}",

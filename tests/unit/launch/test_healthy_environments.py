@@ -190,6 +190,22 @@ HEALTHY: dict[str, Setting] = {
         tree("ddp-doctor", *SHELL),
         ("by hand", 0, 2),
     ),
+    "node 0 of two, started by hand": (
+        variables(
+            {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+             "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
+        ),
+        tree("ddp-doctor", *SHELL),
+        ("by hand", 0, 4),
+    ),
+    "node 1 of two on one machine, started by hand": (
+        variables(
+            {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1",
+             "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        ),
+        tree("ddp-doctor", *SHELL),
+        ("by hand", 2, 4),
+    ),
     "a container per rank": (
         variables({"LOCAL_RANK": "1", "NODE_RANK": "1"}),
         tree("ddp-doctor", "bash", given=("LOCAL_RANK", "NODE_RANK"), **IN_POD),  # type: ignore[arg-type]

@@ -23,6 +23,14 @@ def judged(environ: dict[str, str], *commands: str, **changes: Any) -> Any:
     [
         ({"TORCHELASTIC_USE_AGENT_STORE": "True"}, "unset TORCHELASTIC_USE_AGENT_STORE"),
         ({"TORCHELASTIC_RUN_ID": "none", "RANK": "0"}, "unset TORCHELASTIC_RUN_ID RANK"),
+        (
+            {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.5"},
+            "unset TORCHELASTIC_RUN_ID",
+        ),
+        (
+            {"TORCHELASTIC_RUN_ID": "none", "ROLE_RANK": "0", "RANK": "0", "WORLD_SIZE": "2"},
+            "unset TORCHELASTIC_RUN_ID ROLE_RANK RANK WORLD_SIZE",
+        ),
         ({"LOCAL_RANK": "0"}, "unset LOCAL_RANK"),
         ({"LOCAL_RANK": "0", "WORLD_SIZE": "2"}, "unset LOCAL_RANK"),
         ({"NODE_RANK": "1"}, "unset NODE_RANK"),
@@ -51,6 +59,8 @@ def test_a_leftover_says_which_process_brought_it() -> None:
         {"NODE_RANK": "1", "MASTER_ADDR": "gpu-1"},
         {"LOCAL_RANK": "-1"},
         {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "2"},
+        {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"},
+        {"RANK": "2", "WORLD_SIZE": "4", "NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"},
         {"SLURM_NTASKS": "1"},
         {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "bash"},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"},

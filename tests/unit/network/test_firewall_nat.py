@@ -8,6 +8,8 @@ from ddp_doctor_checks.network.firewall_nat import FirewallNat
 from trial import REFUSED, STARTED, meaning, passed, rank
 
 from ddp_doctor.facts.communicator import CommunicatorRank
+from ddp_doctor.facts.names import Route
+from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.model import Absent, Confidence
 
 
@@ -47,3 +49,23 @@ def test_unknown_where_no_trial_was_allowed() -> None:
 def test_not_applicable_without_a_libnccl() -> None:
     absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
     assert run_check(FirewallNat, absent).outcome.status == "not-applicable"
+
+
+def master_says(verdict: str) -> tuple[Meeting, Route, StoreAnswer]:
+    """Rank 1's view of rank 0's node."""
+    return (
+        Meeting(address="10.9.9.9", address_variable="MASTER_ADDR", port=29500, hosts=False),
+        Route(to="10.9.9.9", interface="eth0", local_address="10.0.0.5"),
+        StoreAnswer(name="10.9.9.9", address="10.9.9.9", port=29500, verdict=verdict),  # type: ignore[arg-type]
+    )
+
+
+def test_a_master_that_is_silent_is_possible_even_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    judged = run_check(FirewallNat, *master_says("dropped"), absent)
+    assert judged.outcome.status == "hit"
+    assert judged.findings[0].confidence is Confidence.POSSIBLE
+
+
+def test_a_master_that_refuses_has_just_not_started() -> None:
+    assert run_check(FirewallNat, *master_says("refused")).findings == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from checking import run_check
 from ddp_doctor_checks.network.ip_family import IpFamily
 
-from ddp_doctor.facts.names import Interface, NcclInterface
+from ddp_doctor.facts.names import Interface, NcclInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Absent, Confidence, Severity
 
@@ -46,3 +46,26 @@ def test_routable_ipv6_stays_clear() -> None:
 def test_a_libnccl_without_an_answer_is_unknown() -> None:
     absent = Absent(kind="NcclInterface", status="crashed", reason="killed by signal 11")
     assert run_check(IpFamily, TWO_NODES, absent).outcome.status == "unknown"
+
+
+def test_a_master_of_a_family_that_this_node_lacks_is_a_hit() -> None:
+    meeting = Meeting(address="head", address_variable="MASTER_ADDR")
+    only_v6 = Resolution(name="head", role="master", addresses=("fd00::9",))
+    (finding,) = run_check(IpFamily, meeting, ETH0, only_v6).findings
+    assert finding.confidence is Confidence.CERTAIN
+    assert "needs IPv6" in finding.summary
+
+
+def test_a_master_with_one_address_of_a_family_that_is_here_is_fine() -> None:
+    meeting = Meeting(address="head", address_variable="MASTER_ADDR")
+    both = Resolution(name="head", role="master", addresses=("fd00::9", "10.0.0.9"))
+    assert run_check(IpFamily, meeting, ETH0, both).findings == ()
+    mapped = Resolution(name="head", role="master", addresses=("::ffff:10.0.0.9",))
+    assert run_check(IpFamily, meeting, ETH0, mapped).findings == ()
+
+
+def test_a_loopback_interface_that_is_down_says_nothing_about_families() -> None:
+    lo = Interface(name="lo", index=1, loopback=True)
+    meeting = Meeting(address="127.0.0.1", address_variable="MASTER_ADDR")
+    there = Resolution(name="127.0.0.1", role="master", addresses=("127.0.0.1",))
+    assert run_check(IpFamily, meeting, lo, there).findings == ()

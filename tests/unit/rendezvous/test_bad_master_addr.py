@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from checking import run_check
 from ddp_doctor_checks.rendezvous.bad_master_addr import BadMasterAddr, wrong_address, wrong_port
+from ddp_doctor_checks.rendezvous.bad_master_addr_text import bare_address
+from ddp_doctor_checks.rendezvous.dns_or_self_name import DnsOrSelfName
 
 from ddp_doctor.facts.launch import Variable
-from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach
+from ddp_doctor.facts.names import Interface, Resolution, Route
+from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach, StoreAnswer
 from ddp_doctor.model import Absent, Confidence
 
 RANK_0 = Meeting(
@@ -29,6 +32,12 @@ RANK_0 = Meeting(
         "'node1'",
         "a,b",
         "[fd00::2]",
+        "{x}",
+        "tcp://10.0.0.1:29500",
+        "a..b",
+        "x" * 64,
+        "10.0.0.256",
+        "fe80:1",
     ],
 )
 def test_what_cannot_be_an_address_is_a_hit(text: str) -> None:
@@ -44,6 +53,64 @@ def test_what_cannot_be_an_address_is_a_hit(text: str) -> None:
 )
 def test_names_and_addresses_are_right(text: str) -> None:
     assert wrong_address(text) == ""
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:29500", "tcp://10.0.0.1", "[::1]", "{x}"])
+def test_what_is_no_name_is_not_said_to_have_no_answer(text: str) -> None:
+    asked = Resolution(name=text, role="master", error="Name or service not known", code=-2)
+    meeting = Meeting(address=text, address_variable="MASTER_ADDR")
+    assert run_check(DnsOrSelfName, meeting, asked).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("10.0.0.1:29500", "10.0.0.1"),
+        ("tcp://node1:29500/", "node1"),
+        ("[::1]", "::1"),
+        ("http://[::1]:80", "::1"),
+        ("{x}", ""),
+        ("a b", ""),
+        ("", ""),
+    ],
+)
+def test_the_fix_is_the_host_that_is_in_it(text: str, host: str) -> None:
+    assert bare_address(text) == host
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://node1:29400", "{x}:29400"])
+def test_a_rendezvous_endpoint_that_names_no_host_is_a_hit(endpoint: str) -> None:
+    (finding,) = run_check(BadMasterAddr, Meeting(), Variable(name="PET_RDZV_ENDPOINT", value=endpoint)).findings
+    assert finding.summary.startswith("the host in PET_RDZV_ENDPOINT ")
+
+
+RANK_1 = Meeting(address="10.9.9.9", address_variable="MASTER_ADDR", port=29500, hosts=False, hosts_because="RANK=1")
+THERE = Resolution(name="10.9.9.9", role="master", addresses=("10.9.9.9",))
+ETH0 = Interface(name="eth0", index=2, addresses=("10.0.0.5",), up=True, running=True)
+NO_WAY = Route(to="10.9.9.9", error="Network is unreachable")
+WAY = Route(to="10.9.9.9", interface="eth0", local_address="10.0.0.5")
+
+
+def answer(verdict: str) -> StoreAnswer:
+    return StoreAnswer(name="10.9.9.9", address="10.9.9.9", port=29500, verdict=verdict)  # type: ignore[arg-type]
+
+
+def test_no_route_to_rank_0_is_a_hit() -> None:
+    (finding,) = run_check(BadMasterAddr, RANK_1, THERE, ETH0, NO_WAY, answer("unreachable")).findings
+    assert finding.confidence is Confidence.LIKELY
+    assert "no route to MASTER_ADDR=10.9.9.9" in finding.summary
+
+
+@pytest.mark.parametrize("verdict", ["dropped", "unreachable"])
+def test_nobody_at_the_address_is_possible(verdict: str) -> None:
+    (finding,) = run_check(BadMasterAddr, RANK_1, THERE, ETH0, WAY, answer(verdict)).findings
+    assert finding.confidence is Confidence.POSSIBLE
+    assert finding.explains == ()
+
+
+@pytest.mark.parametrize("verdict", ["refused", "store"])
+def test_an_answer_or_a_refusal_stays_clear(verdict: str) -> None:
+    assert run_check(BadMasterAddr, RANK_1, THERE, ETH0, WAY, answer(verdict)).outcome.status == "clear"
 
 
 @pytest.mark.parametrize("text", ["", "x", "99999", "-1", "0", "29500.5", "tcp"])

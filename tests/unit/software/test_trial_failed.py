@@ -8,6 +8,7 @@ from checking import run_check
 from ddp_doctor_checks.software.trial_failed import TrialFailed
 
 from ddp_doctor.diagnosis import diagnose
+from ddp_doctor.facts.names import Interface
 from ddp_doctor.facts.software import TrialRank
 from ddp_doctor.judge import Judgement
 from ddp_doctor.model import Absent, Check, Confidence, Facts, Fix, Severity, Stage
@@ -105,3 +106,19 @@ def test_clear() -> None:
 def test_unknown() -> None:
     absent = Absent(kind="TrialRank", status="timeout", reason="only 1.0 s were left", how_to_get="--timeout 120")
     assert run_check(TrialFailed, absent).outcome.status == "unknown"
+
+
+def test_a_loopback_interface_that_is_down_is_the_summary() -> None:
+    lo = Interface(name="lo", index=1, loopback=True)
+    failed = rank(1, outcome="failed", stage=Stage.STORE_CONNECT, value_ok=None, error="connect to 103.85.0.0:12425")
+    (finding,) = run_check(TrialFailed, lo, failed).findings
+    assert finding.summary.startswith("the loopback interface lo is down")
+    assert "103.85" not in finding.summary
+    assert finding.fixes[0].commands == ("ip link set lo up",)
+
+
+def test_a_loopback_interface_that_is_up_leaves_the_error_in_front() -> None:
+    lo = Interface(name="lo", index=1, loopback=True, up=True, running=True)
+    failed = rank(1, outcome="failed", stage=Stage.STORE_CONNECT, value_ok=None, error="no such thing")
+    (finding,) = run_check(TrialFailed, lo, failed).findings
+    assert "no such thing" in finding.summary
