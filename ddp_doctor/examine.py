@@ -13,7 +13,19 @@ from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
 from ddp_doctor.interpret import interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
-from ddp_doctor.model import Check, Facts, GpuPair, Ignored, LeftBehind, ProbeRun, RankRow, Report, Target, Tool
+from ddp_doctor.model import (
+    Check,
+    Facts,
+    GpuPair,
+    Ignored,
+    LeftBehind,
+    ProbeRun,
+    RankRow,
+    Report,
+    Separator,
+    Target,
+    Tool,
+)
 from ddp_doctor.packs import Loaded, pack_failed
 
 
@@ -74,6 +86,7 @@ def examine(
     every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
     chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
+    separators = [each for each in loaded.pack.separators if not _repeats(each, command)]
     diagnosis = None
     while True:
         if host is not None and chosen:
@@ -84,7 +97,7 @@ def examine(
         ranks = tuple(rows(meant)) if rows else ()
         diagnosis_before, diagnosis = (
             diagnosis,
-            diagnose(judgements, ranks, loaded.pack.separators, examined=examined(meant), waiting=waiting(meant)),
+            diagnose(judgements, ranks, separators, examined=examined(meant), waiting=waiting(meant)),
         )
         if diagnosis_before is not None or host is None or host.interrupted:
             break
@@ -112,6 +125,11 @@ def examine(
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
         interrupted=(host.interrupted if host else "") or None,
     )
+
+
+def _repeats(separator: Separator, command: str) -> bool:
+    """Whether a separator says to do what was just done."""
+    return any(line.startswith(f"ddp-doctor {command} PID") for line in separator.commands)
 
 
 def _separating(probes: Sequence[Probe], diagnosis: Diagnosis, done: set[str]) -> tuple[Probe, ...]:
