@@ -133,7 +133,7 @@ def test_settings_file_flag_and_variable(log: Path, tmp_path: Path) -> None:
     [
         ("formt = 'json'", "did you mean format?"),
         ("timeout = ", "ddp-doctor.toml"),
-        ("timeout = 'soon'", "--timeout"),
+        ("timeout = 'soon'", "timeout must be a number, not 'soon'"),
     ],
 )
 def test_bad_settings(text: str, words: str, log: Path, tmp_path: Path) -> None:
@@ -234,3 +234,109 @@ def test_head_is_content(command: str) -> None:
     line = f"set -o pipefail; {sys.executable} -m ddp_doctor {command} | head -n 1"
     done = subprocess.run(["bash", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("timeout = true\n", "timeout must be a number, not true"),
+        ('strict = "yes"\n', "strict must be true or false, not 'yes'"),
+        ("ignore = {DDP202 = 3}\n", "ignore must be a list of texts, or a table"),
+        ("select = [3]\n", "select must be a list of texts, not [3]"),
+        ("verbose = 1.5\n", "verbose must be a whole number, not 1.5"),
+        ("format = 3\n", "format must be a text, not 3"),
+        (f"select = {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_a_usage_error(tmp_path: Path, log: Path, text: str, words: str) -> None:
+    (tmp_path / "ddp-doctor.toml").write_text(text)
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ddp-doctor.toml" in done.stderr and words in done.stderr
+
+
+def test_a_table_of_the_project_file_that_is_none_is_a_usage_error(tmp_path: Path, log: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\nddp-doctor = 3\n")
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert done.returncode == 2 and "pyproject.toml: tool.ddp-doctor must be a table, not 3" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_settings_file_that_is_no_file_is_a_usage_error(tmp_path: Path, log: Path, kind: str) -> None:
+    own = tmp_path / "ddp-doctor.toml"
+    if kind == "folder":
+        own.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(own)
+    else:
+        own.symlink_to(tmp_path / "nowhere")
+    for arguments in ((), ("--config", str(own))):
+        done = ddp_doctor("triage", str(log), *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert str(own) in done.stderr or "ddp-doctor.toml" in done.stderr
+
+
+ONE_RANK = (
+    "import torch.distributed as dist\ndist.init_process_group('gloo')\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+)
+
+
+@pytest.mark.parametrize("content", [b"x = 1\ndef f(:\n", b"root:x:0:0::/root:/bin/bash\n", b"\0\1\2\xff" * 99])
+def test_lint_of_what_cannot_be_parsed_is_no_pass(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.py").write_bytes(content)
+    done = ddp_doctor("lint", "bad.py", cwd=tmp_path)
+    assert done.returncode == 4 and "bad.py: " in done.stdout
+
+
+def test_lint_of_a_folder_in_which_something_could_be_parsed(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "good.py").write_text("import torch\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert ddp_doctor("lint", str(tmp_path)).returncode == 0
+    (tmp_path / "good.py").write_text(ONE_RANK)
+    assert ddp_doctor("lint", str(tmp_path)).returncode == 1
+
+
+def test_lint_passes_over_a_pipe_beside_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ONE_RANK)
+    os.mkfifo(tmp_path / "other.py")
+    done = ddp_doctor("lint", str(script), "--timeout", "30")
+    assert done.returncode == 1 and "DDP601" in done.stdout and "no answer" not in done.stdout
+
+
+def test_lint_of_a_notebook_with_large_outputs(tmp_path: Path) -> None:
+    output = {"output_type": "stream", "text": "x" * (2 << 20)}
+    cells = [{"cell_type": "code", "source": ONE_RANK, "outputs": [output]}]
+    (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    done = ddp_doctor("lint", "train.ipynb", cwd=tmp_path)
+    assert done.returncode == 1 and "train.ipynb cell 1:4" in done.stdout
+
+
+def test_attach_to_what_is_no_rank(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleep, subprocess.Popen(["sh", "-c", "sleep 60; true"]) as shell:
+        with subprocess.Popen(["true"], cwd=tmp_path) as zombie:
+            try:
+                for pid in (sleep.pid, shell.pid, zombie.pid):
+                    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+                    done = ddp_doctor("attach", str(pid))
+                    assert done.returncode == 5 and f"PID {pid} is no rank process" in done.stderr
+                    assert "sudo" not in done.stdout + done.stderr
+            finally:
+                sleep.kill()
+                subprocess.run(["pkill", "-P", str(shell.pid)], check=False)
+                shell.kill()
+
+
+def test_attach_names_a_process_once_and_does_not_send_in_circles() -> None:
+    start = "import os, time; os.environ.update(RANK='0', WORLD_SIZE='1'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE) as job:
+        try:
+            assert job.stdout is not None and job.stdout.readline()
+            done = ddp_doctor("attach", *[str(job.pid)] * 2, "--no-stacks", "--format", "json")
+        finally:
+            job.kill()
+    report = json.loads(done.stdout)
+    assert [row["pid"] for row in report["ranks"]] == [job.pid]
+    separate = report["verdict"]["separate"]
+    assert separate is None or not any("attach PID" in line for line in separate["commands"])
