@@ -15,7 +15,10 @@ FEW_FILES = 64
 NO_MEMORY = re.compile(
     r"failed to map segment|annot allocate memory|MemoryError|bad_alloc|SIG(KILL|ABRT|SEGV|BUS|TRAP)"
 )
-NO_TASK = re.compile(r"can't start new thread|Resource temporarily unavailable|BlockingIOError|SIGABRT")
+NO_TASK = re.compile(
+    r"can't start new thread|unable to start watchdog thread|pthread_create"
+    r"|Resource temporarily unavailable|BlockingIOError|SIGABRT"
+)
 NO_FILE = re.compile(r"Too many open files")
 NO_PORT = re.compile(r"already in use|EADDRINUSE|annot assign requested address|tim(e|ed) ?out", re.IGNORECASE)
 

@@ -83,6 +83,7 @@ TASKS = Limit(source="/c/pids.max", name="pids", soft=14, hard=14, used=11)
         ((LITTLE, died("SIGKILL")), "56.0 MiB of memory", "ps -eo"),
         ((ENOUGH, SPACE, raised("ImportError: libx.so: failed to map segment from shared object")), "may map 2.0 GiB", "-Sv"),
         ((ENOUGH, TASKS, raised("RuntimeError: can't start new thread")), "3 more threads", "echo max"),
+        ((ENOUGH, TASKS, raised("RuntimeError: unable to start watchdog thread")), "3 more threads", "echo max"),
     ],
 )  # fmt: skip
 def test_hit_the_limit_that_ended_the_import_is_the_cause_not_torch(
