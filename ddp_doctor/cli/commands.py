@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -411,7 +411,10 @@ def _settings(arguments: list[str], command: TyperGroup) -> tuple[dict[str, Any]
         for name in parameter.opts
         if name.startswith("--") and name not in ("--config", "--help")
     }
-    table = config.read(path, options)
+    types: dict[str | None, Any] = {}
+    for registered in app.registered_commands:
+        types.update(get_type_hints(registered.callback).items())
+    table = config.read(path, {name: _takes(types[parameter]) for name, parameter in options.items()})
     ignore = table.pop("ignore", [])
     reasons = {str(key): str(reason) for key, reason in ignore.items()} if isinstance(ignore, dict) else {}
     values = {str(options[key]): value for key, value in table.items()}
@@ -421,3 +424,12 @@ def _settings(arguments: list[str], command: TyperGroup) -> tuple[dict[str, Any]
         if isinstance(values.get(key), str):
             values[key] = [values[key]]
     return dict.fromkeys(command.commands, values), reasons
+
+
+def _takes(type_: Any) -> config.Value:
+    """What an option of a type takes in a settings file."""
+    inner = [each for each in get_args(type_) or (type_,) if each is not type(None)]
+    if get_origin(type_) is list or get_origin(inner[0]) is list:
+        return "a list of texts"
+    words: dict[Any, config.Value] = {bool: "true or false", int: "a whole number", float: "a number"}
+    return words.get(inner[0], "a text")

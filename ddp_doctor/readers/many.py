@@ -62,11 +62,19 @@ def read_paths(
         if file.cut:
             what = f"it did not end in {seconds:g} s; what had come until then was read"
             read.problems.append(Problem(source="stdin", reason=what))
-    total = sum(file.stat().st_size for file in files)
+    total = sum(map(_size, files))
     workers = 1 if total < ENOUGH_FOR_TWO else min(len(files), len(os.sched_getaffinity(0)), 8)
     jobs = [(number + 1, str(file)) for number, file in enumerate(files)]
     _add(read, _in_processes(jobs, reader, workers, seconds, progress))
     return read
+
+
+def _size(file: Path) -> int:
+    """The bytes of a file; none of one that went away meanwhile."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _in_processes(

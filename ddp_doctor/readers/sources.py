@@ -79,8 +79,11 @@ def files_of(paths: list[str]) -> Iterator[Path | Problem]:
                 folders.sort()
                 for file in sorted(files):
                     inside = Path(folder) / file
-                    if not stat.S_ISREG(inside.lstat().st_mode):
-                        continue
+                    try:
+                        if not stat.S_ISREG(inside.lstat().st_mode):
+                            continue
+                    except OSError:
+                        continue  # it went away while the folder was walked
                     count += 1
                     if count > MOST_FILES:
                         yield Problem(source=name, reason=f"more than {MOST_FILES} files; the rest was left out")

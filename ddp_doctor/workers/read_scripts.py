@@ -2,6 +2,7 @@
 
 import base64
 import os
+import stat
 
 SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "build", "dist"}
 
@@ -30,6 +31,9 @@ def main(request, say, hear):
 
 def tell(path, wanted, limit, say):
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            # a pipe, socket or device could keep its reader for ever
+            raise OSError(0, "it is no regular file")
         with open(path, "rb") as file:
             data = file.read(limit)
     except OSError as error:

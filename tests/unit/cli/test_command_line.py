@@ -133,7 +133,7 @@ def test_settings_file_flag_and_variable(log: Path, tmp_path: Path) -> None:
     [
         ("formt = 'json'", "did you mean format?"),
         ("timeout = ", "ddp-doctor.toml"),
-        ("timeout = 'soon'", "--timeout"),
+        ("timeout = 'soon'", "timeout must be a number, not 'soon'"),
     ],
 )
 def test_bad_settings(text: str, words: str, log: Path, tmp_path: Path) -> None:
@@ -234,3 +234,43 @@ def test_head_is_content(command: str) -> None:
     line = f"set -o pipefail; {sys.executable} -m ddp_doctor {command} | head -n 1"
     done = subprocess.run(["bash", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("timeout = true\n", "timeout must be a number, not true"),
+        ('strict = "yes"\n', "strict must be true or false, not 'yes'"),
+        ("ignore = {DDP202 = 3}\n", "ignore must be a list of texts, or a table"),
+        ("select = [3]\n", "select must be a list of texts, not [3]"),
+        ("verbose = 1.5\n", "verbose must be a whole number, not 1.5"),
+        ("format = 3\n", "format must be a text, not 3"),
+        (f"select = {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_a_usage_error(tmp_path: Path, log: Path, text: str, words: str) -> None:
+    (tmp_path / "ddp-doctor.toml").write_text(text)
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "ddp-doctor.toml" in done.stderr and words in done.stderr
+
+
+def test_a_table_of_the_project_file_that_is_none_is_a_usage_error(tmp_path: Path, log: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\nddp-doctor = 3\n")
+    done = ddp_doctor("triage", str(log), cwd=tmp_path)
+    assert done.returncode == 2 and "pyproject.toml: tool.ddp-doctor must be a table, not 3" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_settings_file_that_is_no_file_is_a_usage_error(tmp_path: Path, log: Path, kind: str) -> None:
+    own = tmp_path / "ddp-doctor.toml"
+    if kind == "folder":
+        own.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(own)
+    else:
+        own.symlink_to(tmp_path / "nowhere")
+    for arguments in ((), ("--config", str(own))):
+        done = ddp_doctor("triage", str(log), *arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert str(own) in done.stderr or "ddp-doctor.toml" in done.stderr
