@@ -247,7 +247,8 @@ def triage(
 def lint(
     context: typer.Context,
     scripts: Annotated[
-        list[Path], typer.Argument(metavar="SCRIPT...", help="Training scripts or folders of them.", exists=True)
+        list[Path],
+        typer.Argument(metavar="SCRIPT...", help="Training scripts, notebooks, or folders of scripts.", exists=True),
     ],
     format: FormatOption = Format.TEXT,
     output: OutputOption = None,

@@ -16,8 +16,11 @@ from ddp_doctor.probes.scripts import scripts_probe
 
 
 def examine_scripts(out: Output, scripts: Sequence[Path], selection: Selection, timeout: float) -> Report:
-    """What these scripts and folders of scripts do to a launch; nothing to examine where no Python file could be read."""
-    return examine(
+    """What these scripts and folders of scripts do to a launch; nothing to examine where no Python file could be read.
+
+    Where none could be parsed, having no verdict is not passed over.
+    """
+    report = examine(
         "lint",
         load_packs(),
         host=interrupts_end(Host(timeout, probe_seconds=timeout)),
@@ -26,4 +29,7 @@ def examine_scripts(out: Output, scripts: Sequence[Path], selection: Selection, 
         examined=lambda facts: bool(facts[ScriptRead]),
         started=out.started,
         progress=out.waiting,
+        keep=out.keep,
     )
+    out.needs_verdict = all(read.error for read in out.facts[ScriptRead])
+    return report

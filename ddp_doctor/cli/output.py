@@ -41,7 +41,8 @@ class Output:
         self._fail_on = fail_on
         self._strict = strict
         self._redact = redact
-        self._needs_verdict = needs_verdict
+        self.needs_verdict = needs_verdict
+        """Whether a verdict that could not be reached is exit code 4."""
         self.started = started
         self.facts = Facts()
         """What the examination observed, once it is over."""
@@ -117,7 +118,7 @@ class Output:
         least = {"error": Severity.ERROR.rank, "warning": Severity.WARNING.rank, "never": -1}[self._fail_on]
         if any(finding.severity.rank <= least and not _undecided(report, finding.id) for finding in report.findings):
             return 1
-        if self._needs_verdict and report.verdict.status == "unknown":
+        if self.needs_verdict and report.verdict.status == "unknown":
             return 4
         if self._strict and any(outcome.status in ("unknown", "crashed") for outcome in report.outcomes):
             return 4

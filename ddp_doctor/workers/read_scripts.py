@@ -1,6 +1,7 @@
 """Reads Python scripts, those of folders, and what lies beside them, from file systems that may hang."""
 
 import base64
+import json
 import os
 import stat
 
@@ -35,12 +36,26 @@ def tell(path, wanted, limit, say):
             # a pipe, socket or device could keep its reader for ever
             raise OSError(0, "it is no regular file")
         with open(path, "rb") as file:
-            data = file.read(limit)
+            data = code_of_notebook(file, limit) if path.endswith(".ipynb") else file.read(limit)
     except OSError as error:
         if wanted:
             say({"path": path, "error": error.strerror or str(error)})
         return
     say({"path": path, "wanted": wanted, "base64": base64.b64encode(data).decode()})
+
+
+def code_of_notebook(file, limit):
+    """A notebook without its outputs, which may be large; what is no notebook as it is."""
+    data = file.read(64 * limit)
+    try:
+        told = json.loads(data)
+        told["cells"] = [
+            {"cell_type": cell["cell_type"], "source": cell["source"] if cell["cell_type"] == "code" else ""}
+            for cell in told["cells"]
+        ]
+        return json.dumps(told).encode()[: 8 * limit]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return data[:limit]
 
 
 def python_files(folder, depth):
@@ -56,6 +71,6 @@ def python_files(folder, depth):
         if entry.is_dir(follow_symlinks=False):
             if depth > 1:
                 found += python_files(entry.path, depth - 1)
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith(".py") and entry.is_file():
             found.append(entry.path)
     return found

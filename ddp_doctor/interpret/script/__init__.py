@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from ddp_doctor.facts.script import KINDS, ScriptFact, ScriptRead
+from ddp_doctor.interpret.script.notebook import Notebook, read_notebook
 from ddp_doctor.interpret.script.process import DEVICES, NODES, Process, ThreadRun, events
 from ddp_doctor.interpret.script.show import show
 from ddp_doctor.interpret.script.source import Module, parse
@@ -67,12 +68,16 @@ def script_facts(path: str, content: bytes, load: Load | None = None) -> Facts:
 
     The text is decoded as Python does, by its byte order mark or coding line.
     """
+    found: list[Fact]
     try:
-        text = decoded(content)
+        if path.endswith(".ipynb"):
+            found = _of_notebook(read_notebook(path, content), load)
+        else:
+            found = read_script(path, decoded(content), load)
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        found: list[Fact] = [ScriptRead(source=path, path=path, error=f"its text cannot be decoded: {error}")]
-    else:
-        found = read_script(path, text, load)
+        found = [ScriptRead(source=path, path=path, error=f"its text cannot be decoded: {error}")]
+    except ValueError as error:
+        found = [ScriptRead(source=path, path=path, error=str(error))]
     read = found[0]
     assert isinstance(read, ScriptRead)
     if read.error:
@@ -82,6 +87,17 @@ def script_facts(path: str, content: bytes, load: Load | None = None) -> Facts:
             found, _unread(read, "it is too large to be followed to its end", "name the file that starts the ranks")
         )
     return Facts(found, (), [kind.kind() for kind in KINDS])
+
+
+def _of_notebook(notebook: Notebook, load: Load | None) -> list[Fact]:
+    """What the code cells of a notebook show, each line at its place in its cell."""
+    read, *facts = read_script(notebook.path, notebook.text, load)
+    assert isinstance(read, ScriptRead)
+    if read.line is not None:
+        path, line = notebook.place(read.line)
+        error = read.error.replace(f"line {read.line} ", f"{path.removeprefix(notebook.path).strip()} line {line} ", 1)
+        read = msgspec.structs.replace(read, source=f"{path}:{line}", error=error, line=line)
+    return [read, *(_sourced(notebook.fact(fact)) for fact in facts if isinstance(fact, ScriptFact))]
 
 
 def decoded(content: bytes) -> str:

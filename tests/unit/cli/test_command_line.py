@@ -274,3 +274,40 @@ def test_a_settings_file_that_is_no_file_is_a_usage_error(tmp_path: Path, log: P
         done = ddp_doctor("triage", str(log), *arguments, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert str(own) in done.stderr or "ddp-doctor.toml" in done.stderr
+
+
+ONE_RANK = (
+    "import torch.distributed as dist\ndist.init_process_group('gloo')\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+)
+
+
+@pytest.mark.parametrize("content", [b"x = 1\ndef f(:\n", b"root:x:0:0::/root:/bin/bash\n", b"\0\1\2\xff" * 99])
+def test_lint_of_what_cannot_be_parsed_is_no_pass(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.py").write_bytes(content)
+    done = ddp_doctor("lint", "bad.py", cwd=tmp_path)
+    assert done.returncode == 4 and "bad.py: " in done.stdout
+
+
+def test_lint_of_a_folder_in_which_something_could_be_parsed(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "good.py").write_text("import torch\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert ddp_doctor("lint", str(tmp_path)).returncode == 0
+    (tmp_path / "good.py").write_text(ONE_RANK)
+    assert ddp_doctor("lint", str(tmp_path)).returncode == 1
+
+
+def test_lint_passes_over_a_pipe_beside_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(ONE_RANK)
+    os.mkfifo(tmp_path / "other.py")
+    done = ddp_doctor("lint", str(script), "--timeout", "30")
+    assert done.returncode == 1 and "DDP601" in done.stdout and "no answer" not in done.stdout
+
+
+def test_lint_of_a_notebook_with_large_outputs(tmp_path: Path) -> None:
+    output = {"output_type": "stream", "text": "x" * (2 << 20)}
+    cells = [{"cell_type": "code", "source": ONE_RANK, "outputs": [output]}]
+    (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    done = ddp_doctor("lint", "train.ipynb", cwd=tmp_path)
+    assert done.returncode == 1 and "train.ipynb cell 1:4" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -276,3 +277,44 @@ def test_a_long_script_is_read_to_its_end() -> None:
     read = facts.first(ScriptRead)
     assert read is not None and read.complete
     assert [fact.call for fact in facts[ConditionalCollective]] == ["barrier"]
+
+
+def notebook(*cells: str, language: str = "python") -> bytes:
+    """A notebook that begins with a cell of text."""
+    written = [{"cell_type": "code", "source": cell.splitlines(keepends=True), "outputs": []} for cell in cells]
+    told = {
+        "cells": [{"cell_type": "markdown", "source": "# Training"}, *written],
+        "metadata": {"language_info": {"name": language}},
+        "nbformat": 4,
+    }
+    return json.dumps(told).encode()
+
+
+def test_a_notebook_is_read_by_its_code_cells() -> None:
+    commands = "%matplotlib inline\n!pip install torch\nfiles = !ls\nx = (7\n % 3)\nif x:\n    %time\nprint?\n"
+    shell = "%%bash\nif true; then\n  ls\nfi\n"
+    facts = script_facts(
+        "a/train.ipynb", notebook(commands, shell, START, "if rank == 0:\n    dist.barrier()\nprint(1)\n")
+    )
+    read = facts.first(ScriptRead)
+    assert read is not None and not read.error and read.complete
+    (found,) = facts[ConditionalCollective]
+    assert (found.at.source, found.source, found.rewrite) == ("a/train.ipynb cell 5:2",) * 2 + (None,)
+    assert found.condition is not None and found.condition.source == "a/train.ipynb cell 5:1"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "no notebook"),
+        (b"[1]", "no list of cells"),
+        (b"[" * 100_000, "nested too deeply"),
+        (notebook("using Flux", language="julia"), "its language is julia"),
+        (notebook(), "no code cell"),
+        (notebook("x = 1\n", "y = 2\ndef f(:\n"), "cell 3 line 2 is no Python"),
+    ],
+)
+def test_what_is_no_notebook_that_can_be_read_is_a_reading_with_a_reason(content: bytes, reason: str) -> None:
+    facts = script_facts("train.ipynb", content)
+    read = facts.first(ScriptRead)
+    assert read is not None and reason in read.error and len(facts) == 1
