@@ -172,6 +172,8 @@ class ConditionalCollective(ScriptFact, frozen=True, kw_only=True):
     condition: Place | None = None
     reached_by: tuple[int, ...] = ()
     missed_by: tuple[int, ...] = ()
+    leaving: str = ""
+    """The statement by which ranks leave at the condition, where the call stands behind it."""
     proven: bool = False
     rewrite: str | None = None
 

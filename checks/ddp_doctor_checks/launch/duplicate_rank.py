@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
@@ -57,6 +58,12 @@ class DuplicateRank(Check):
             fix = Fix(title=title, diff=start.rank_rewrite, needs=NEEDS)
             if not start.rank_rewrite:
                 fix = Fix(title=title, commands=('rank = int(os.environ["RANK"])',), needs=NEEDS)
+                if place != start.at and "environ" in place.code:
+                    fix = Fix(
+                        title=f"take RANK out of {place.source}: set there, it hides the rank that each process is given",
+                        commands=(f"${{EDITOR:-vi}} +{place.line} {shlex.quote(place.path)}",),
+                        needs=NEEDS,
+                    )
             yield self.finding(
                 f"every process that runs this joins as rank {start.rank} ({place.source})",
                 because="two processes of one rank overwrite each other's keys in the store, and the ranks nobody takes are "

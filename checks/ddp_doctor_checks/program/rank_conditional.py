@@ -59,6 +59,13 @@ class RankConditional(Check):
 def _fix(found: ConditionalCollective) -> Fix:
     if found.rewrite:
         return Fix(title="let every rank call it", diff=found.rewrite, needs=NEEDS)
+    if found.leaving and found.condition is not None:
+        return Fix(
+            title=f"make the call before some ranks leave at line {found.condition.line}, with what it needs, and keep "
+            "behind it only what is one rank's own work",
+            commands=(found.at.code, f"{found.condition.code.partition(':')[0]}:", f"    {found.leaving}"),
+            needs=NEEDS,
+        )
     before = f"{found.condition.code}  # line {found.condition.line}" if found.condition else "if rank == 0:"
     return Fix(
         title="move the call to where every rank passes, and keep under the condition only what is one rank's own work",

@@ -6,6 +6,7 @@ import ast
 import builtins
 import difflib
 import itertools
+from collections.abc import Container
 from dataclasses import dataclass
 
 from ddp_doctor.interpret.script.source import Module
@@ -776,6 +777,42 @@ def out_of_condition(module: Module, condition: ast.AST, call: ast.AST) -> str |
     if position == 0:
         return diff(module, [Edit(outer[0], outer[0] - 1, lines), Edit(own[0], own[1], ())])
     return None
+
+
+def before_condition(module: Module, condition: ast.AST, call: ast.AST, collectives: Container[str]) -> str | None:
+    """Move the collectives that directly follow an `if` at which ranks leave to before it; None where others follow."""
+    inner = statement(module, call)
+    if not isinstance(condition, ast.If) or condition.orelse or inner is None:
+        return None
+    siblings = block(module, condition)
+    if inner not in siblings:
+        return None
+    following = siblings[siblings.index(condition) + 1 :]
+    moved = list(itertools.takewhile(lambda node: _is_only(node, collectives), following))
+    rest = [part for node in following[len(moved) :] for part in ast.walk(node)]
+    if inner not in moved or any(isinstance(part, ast.Call) and _called(part) in collectives for part in rest):
+        return None
+    spans = [span(module, node) for node in (condition, *moved)]
+    if any(part is None for part in spans):
+        return None
+    first, second, last = spans[0], spans[1], spans[-1]
+    assert first is not None and second is not None and last is not None
+    lines = tuple(module.lines[second[0] - 1 : last[1]])
+    return diff(module, [Edit(first[0], first[0] - 1, lines), Edit(second[0], last[1], ())])
+
+
+def _is_only(node: ast.stmt, collectives: Container[str]) -> bool:
+    """Whether a statement is nothing but the call of a collective."""
+    return (
+        isinstance(node, (ast.Expr, ast.Assign))
+        and isinstance(node.value, ast.Call)
+        and (_called(node.value) in collectives)
+    )
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def inner_indent(module: Module, line: int) -> str:

@@ -39,6 +39,7 @@ from ddp_doctor.interpret.script.values import (
     Val,
     number_of,
 )
+from ddp_doctor.interpret.script.vocabulary import COLLECTIVES
 from ddp_doctor.interpret.script.walk import Walker
 
 LOCAL_RANK = 'int(os.environ["LOCAL_RANK"])'
@@ -352,23 +353,33 @@ def _rank_from(rank: Val | None) -> Literal["environment", "literal", "argument"
 
 
 def _own_rank(process: Process, init: Init) -> str | None:
-    """The rank from the environment, or from the worker's first argument, in place of the literal."""
+    """The rank from the environment, or from the worker's first argument, in place of the literal.
+
+    A launcher's RANK that the script sets over is left as the launcher set it.
+    """
     if init.rank_spot is None:
         return None
     module, node = init.rank_spot
     literal: ast.expr | None = None
+    variable = False
     if isinstance(node, ast.Call):
         literal = next((keyword.value for keyword in node.keywords if keyword.arg == "rank"), None)
+    owner = rewrite.statement(module, node)
+    if literal is None and isinstance(owner, ast.Assign) and len(owner.targets) == 1:
+        variable = isinstance(owner.targets[0], ast.Subscript)
+        literal = owner.value if variable else None
+    if variable and process.started_by == "launcher":
+        return rewrite.removed(module, node)
     if not isinstance(literal, ast.Constant):
         return None
     if process.started_by == "launcher":
         return rewrite.replaced(module, literal, 'int(os.environ["RANK"])', ("import os",))
-    owner = rewrite.statement(module, node)
     current: ast.AST | None = owner
     while current is not None and not isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)):
         current = module.parents.get(current)
     if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)) and current.args.args:
-        return rewrite.replaced(module, literal, current.args.args[0].arg)
+        first = current.args.args[0].arg
+        return rewrite.replaced(module, literal, f"str({first})" if variable else first)
     return None
 
 
@@ -446,6 +457,9 @@ def _divergence(divergence: Divergence, opaque: bool) -> ConditionalCollective |
     diff = None
     if decision is not None and decision.spot[0] is shown[0] and divergence.leaves is None and decision.taken:
         diff = rewrite.out_of_condition(shown[0], decision.spot[1], shown[1])
+    leaving = _leaving(decision.spot, shown) if decision is not None and divergence.leaves is None else None
+    if leaving is not None and decision is not None:
+        diff = rewrite.before_condition(shown[0], decision.spot[1], shown[1], COLLECTIVES)
     if event.op == "new_group":
         return GroupCreation(
             at=place(shown),
@@ -463,6 +477,30 @@ def _divergence(divergence: Divergence, opaque: bool) -> ConditionalCollective |
         condition=condition,
         reached_by=tuple(sorted(divergence.reached)),
         missed_by=tuple(sorted(divergence.missed)),
+        leaving=ast.unparse(leaving) if leaving is not None else "",
         proven=proven,
         rewrite=diff,
+    )
+
+
+def _leaving(condition: Spot, call: Spot) -> ast.stmt | None:
+    """The statement by which some ranks leave at a condition, where the call stands behind it."""
+    module, node = condition
+    if module is not call[0] or not isinstance(node, ast.If):
+        return None
+    current: ast.AST | None = call[1]
+    while current is not None and current is not node:
+        current = module.parents.get(current)
+    if current is node:
+        return None
+    ends = [branch[-1] for branch in (node.body, node.orelse) if branch]
+    leaves = [end for end in ends if isinstance(end, (ast.Return, ast.Continue, ast.Raise)) or _exits(end)]
+    return leaves[0] if len(leaves) == 1 else None
+
+
+def _exits(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func) in ("sys.exit", "exit", "quit", "os._exit")
     )

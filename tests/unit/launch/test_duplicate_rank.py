@@ -53,3 +53,11 @@ def test_a_rank_of_its_own_or_a_group_of_one_stays_clear(body: str) -> None:
 
 def test_a_script_that_was_not_read_leaves_it_unknown() -> None:
     assert run_check(DuplicateRank, Absent(kind=GroupStart.kind(), reason="no text")).outcome.status == "unknown"
+
+
+def test_a_rank_set_in_the_environment_is_deleted_and_not_read_back() -> None:
+    (finding,) = lint('os.environ["RANK"] = "0"\ndist.init_process_group("gloo")\n').findings
+    assert '-os.environ["RANK"] = "0"' in (finding.fixes[0].diff or "")
+    (finding,) = lint('os.environ.update({"RANK": "0"})\ndist.init_process_group("gloo")\n').findings
+    assert "take RANK out of train.py:3" in finding.fixes[0].title
+    assert finding.fixes[0].commands == ("${EDITOR:-vi} +3 train.py",)

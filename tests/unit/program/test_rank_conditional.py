@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from checking import run_check
 from ddp_doctor_checks.program.rank_conditional import RankConditional
-from script_cases import lint_text
+from script_cases import apply, lint_text
 
 from ddp_doctor.facts.script import ConditionalCollective
 from ddp_doctor.judge import Judgement, judge_one
@@ -51,3 +54,36 @@ def test_both_sides_calling_it_stays_clear() -> None:
 def test_a_script_that_was_not_read_leaves_it_unknown() -> None:
     absent = Absent(kind=ConditionalCollective.kind(), reason="no text")
     assert run_check(RankConditional, absent).outcome.status == "unknown"
+
+
+LEAVING = """def evaluate(x):
+    rank = dist.get_rank()
+    if rank != 0:
+        return
+{between}    dist.all_reduce(x)
+    print(x)
+evaluate(torch.ones(1))
+"""
+
+
+def test_a_return_before_the_call_is_mended_by_the_call_before_the_return(tmp_path: Path) -> None:
+    text = START + LEAVING.format(between="")
+    (tmp_path / "train.py").write_text(text)
+    ((fix,),) = [finding.fixes for finding in lint(LEAVING.format(between="")).findings]
+    assert fix.diff is not None and "-    dist.all_reduce(x)" in fix.diff
+    apply(fix.diff, tmp_path)
+    mended = (tmp_path / "train.py").read_text()
+    assert mended.index("all_reduce") < mended.index("if rank != 0") < mended.index("return")
+    assert lint(mended, "").outcome.status == "clear"
+
+
+@pytest.mark.parametrize("leave", ["return", "sys.exit()", "raise SystemExit"])
+def test_the_lines_printed_for_a_call_behind_a_return_take_the_finding_away(leave: str) -> None:
+    body = LEAVING.format(between="    x = x + 1\n").replace("return", leave)
+    ((fix,),) = [finding.fixes for finding in lint(body, f"import sys\n{START}").findings]
+    assert fix.diff is None
+    assert fix.commands == ("dist.all_reduce(x)", "if rank != 0:", f"    {leave}")
+    before, _, after = body.partition("    if rank != 0:")
+    rest = after.partition("    dist.all_reduce(x)\n")[2]
+    pasted = "".join(f"    {line}\n" for line in fix.commands)
+    assert lint(f"import sys\n{START}{before}    x = x + 1\n{pasted}{rest}", "").outcome.status == "clear"
