@@ -13,7 +13,19 @@ from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
 from ddp_doctor.interpret import interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
-from ddp_doctor.model import Check, Facts, GpuPair, Ignored, LeftBehind, ProbeRun, RankRow, Report, Target, Tool
+from ddp_doctor.model import (
+    Check,
+    Facts,
+    GpuPair,
+    Ignored,
+    LeftBehind,
+    ProbeRun,
+    RankRow,
+    Report,
+    Separator,
+    Target,
+    Tool,
+)
 from ddp_doctor.packs import Loaded, pack_failed
 
 
@@ -74,6 +86,7 @@ def examine(
     every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
     chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
+    separators = [each for each in loaded.pack.separators if not _repeats(each, command)]
     diagnosis = None
     while True:
         if host is not None and chosen:
@@ -87,7 +100,7 @@ def examine(
             diagnose(
                 judgements,
                 ranks,
-                loaded.pack.separators,
+                separators,
                 examined=examined(meant),
                 waiting=waiting(meant),
                 interrupted=_cut_short(host, runs) if host is not None else "",
@@ -127,6 +140,11 @@ def _cut_short(host: Host, runs: Iterable[ProbeRun]) -> str:
         return ""
     out = [run.name for run in runs if run.reason == host.interrupted or run.status == "timeout"]
     return f"{host.interrupted} before {', '.join(out)} answered" if out else f"{host.interrupted} before the end"
+
+
+def _repeats(separator: Separator, command: str) -> bool:
+    """Whether a separator says to do what was just done."""
+    return any(line.startswith(f"ddp-doctor {command} PID") for line in separator.commands)
 
 
 def _separating(probes: Sequence[Probe], diagnosis: Diagnosis, done: set[str]) -> tuple[Probe, ...]:

@@ -29,10 +29,10 @@ def examine_job(
 ) -> Report:
     """Every rank of the jobs these processes belong to, or of every job on this node."""
     host = interrupts_end(Host(timeout, probe_seconds=probe_timeout))
-    alive = [pid for pid in pids if host.kernel(f"/proc/{pid}/stat") is not None]
+    alive = [pid for pid in dict.fromkeys(pids) if host.kernel(f"/proc/{pid}/stat") is not None]
     for pid in sorted(set(pids) - set(alive)):
         print(f"ddp-doctor: there is no process {pid}", file=sys.stderr)
-    return examine(
+    report = examine(
         "attach",
         load_packs(),
         host=host,
@@ -46,6 +46,14 @@ def examine_job(
         progress=out.waiting,
         keep=out.keep,
     )
+    if report.verdict.status == "nothing" and (alive or every):
+        named = (
+            f"PID {', '.join(map(str, alive))} is no rank process, nor is one below it"
+            if alive
+            else "no rank process here"
+        )
+        print(f"ddp-doctor: {named}; `pgrep -af train.py` lists the processes of a script", file=sys.stderr)
+    return report
 
 
 def target(facts: Facts) -> Target:

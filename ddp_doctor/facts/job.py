@@ -63,6 +63,8 @@ class Process(Fact, frozen=True, kw_only=True):
     """PIDs above it, the parent first."""
     torch: bool | None = None
     """Whether torch is loaded into it; None where that cannot be seen."""
+    python: bool | None = None
+    """Whether it runs Python at all; None where that cannot be seen."""
     asked: bool = False
     """Whether the user named it."""
 

@@ -172,7 +172,9 @@ def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
     if process.asked:
         # a shell or wrapper that the user named stands for the ranks below it
         below = any(process.pid in other.ancestors and _distributed(other) for other in everyone.values())
-        return "parent" if below else "rank"
+        if below:
+            return "parent"
+        return "other" if process.python is False else "rank"
     if process.torch is False:
         return "other"
     if child_of_torch and (process.torch or "--multiprocessing-fork" in words) and not process.gone:

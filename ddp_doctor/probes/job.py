@@ -369,7 +369,6 @@ def refused(host: Host, pid: int, subject: Subject, status: str, why: str) -> Ab
         about=subject,
         status="timeout" if status == "timeout" else "absent",
         reason=f"py-spy on PID {pid}: {last}",
-        how_to_get=retry if status != "timeout" else "",
     )
 
 

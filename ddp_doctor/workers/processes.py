@@ -339,6 +339,8 @@ def main(request, say, hear):
             more["arguments"] = [
                 piece.decode("utf-8", "replace")[:300] for piece in read("/proc/%d/cmdline" % pid).split(b"\0") if piece
             ][:24]
+            if not more["arguments"] and found["parent"] in (0, 2):
+                more["python"] = False  # a kernel thread, whose other files are root's alone
         except OSError:
             pass
         try:
@@ -348,6 +350,7 @@ def main(request, say, hear):
         try:
             maps = text_whole("/proc/%d/maps" % pid)
             more["torch"] = "/libtorch_cpu" in maps or "/libc10." in maps
+            more["python"] = looks_like_python(pid, found["command"]) or more["torch"] or "/libpython" in maps
             more["now"] = environment_now(pid, maps, wanted)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass

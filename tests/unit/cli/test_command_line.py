@@ -311,3 +311,32 @@ def test_lint_of_a_notebook_with_large_outputs(tmp_path: Path) -> None:
     (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
     done = ddp_doctor("lint", "train.ipynb", cwd=tmp_path)
     assert done.returncode == 1 and "train.ipynb cell 1:4" in done.stdout
+
+
+def test_attach_to_what_is_no_rank(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleep, subprocess.Popen(["sh", "-c", "sleep 60; true"]) as shell:
+        with subprocess.Popen(["true"], cwd=tmp_path) as zombie:
+            try:
+                for pid in (sleep.pid, shell.pid, zombie.pid):
+                    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+                    done = ddp_doctor("attach", str(pid))
+                    assert done.returncode == 5 and f"PID {pid} is no rank process" in done.stderr
+                    assert "sudo" not in done.stdout + done.stderr
+            finally:
+                sleep.kill()
+                subprocess.run(["pkill", "-P", str(shell.pid)], check=False)
+                shell.kill()
+
+
+def test_attach_names_a_process_once_and_does_not_send_in_circles() -> None:
+    start = "import os, time; os.environ.update(RANK='0', WORLD_SIZE='1'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE) as job:
+        try:
+            assert job.stdout is not None and job.stdout.readline()
+            done = ddp_doctor("attach", *[str(job.pid)] * 2, "--no-stacks", "--format", "json")
+        finally:
+            job.kill()
+    report = json.loads(done.stdout)
+    assert [row["pid"] for row in report["ranks"]] == [job.pid]
+    separate = report["verdict"]["separate"]
+    assert separate is None or not any("attach PID" in line for line in separate["commands"])

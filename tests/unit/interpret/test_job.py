@@ -163,3 +163,11 @@ def test_ranks_that_wait_for_the_one_that_works_first_do_not_part() -> None:
     site = CallSite(file="train.py", line=12, conditions=("if rank != 0:",), code="dist.barrier()", paired=True)
     late = collective(0, "", doing="user-code", state="waiting")
     assert divergence([collective(1, "barrier", 0), late], [site]) is None
+
+
+def test_a_named_process_that_runs_no_python_is_no_rank() -> None:
+    named = {"asked": True, "torch": False, "parent": 1}
+    assert families([process(0, **named, python=False)], []) == ()
+    for seen in (True, None):
+        (family,) = families([process(0, **named, python=seen)], [])
+        assert [each.pid for each in family.of("rank")] == [pid_of(0)]
