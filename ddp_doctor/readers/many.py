@@ -24,6 +24,10 @@ from ddp_doctor.saved import from_lines, looks_like_facts, looks_like_manifest
 
 ENOUGH_FOR_TWO = 32 << 20
 """Bytes from which a second process is worth its start."""
+READING = 0.85
+"""The share of the time in which a file is read; the rest is for what was read to come back."""
+SLOW = 0.1
+"""Seconds after which a block counts as one that takes long."""
 MOST_DUMP = 64 << 20
 HEAD = 64 << 10
 BEGINNING = 8 << 10
@@ -48,7 +52,7 @@ def read_paths(
     seconds: float = 60.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Read:
-    """Read everything these paths name. What is not done after some seconds is left out and said."""
+    """Read everything these paths name. Of what is not done after some seconds the beginning counts, and it is said."""
     read = Read()
     files: list[Path] = []
     for item in files_of([path for path in paths if path != "-"]):
@@ -64,7 +68,8 @@ def read_paths(
             read.problems.append(Problem(source="stdin", reason=what))
     total = sum(map(_size, files))
     workers = 1 if total < ENOUGH_FOR_TWO else min(len(files), len(os.sched_getaffinity(0)), 8)
-    jobs = [(number + 1, str(file)) for number, file in enumerate(files)]
+    stop = time.monotonic() + READING * seconds
+    jobs = [(number + 1, str(file), stop) for number, file in enumerate(files)]
     _add(read, _in_processes(jobs, reader, workers, seconds, progress))
     return read
 
@@ -78,7 +83,7 @@ def _size(file: Path) -> int:
 
 
 def _in_processes(
-    jobs: list[tuple[int, str]],
+    jobs: list[tuple[int, str, float]],
     reader: LogReader,
     workers: int,
     seconds: float,
@@ -90,23 +95,26 @@ def _in_processes(
         return read
     deadline = time.monotonic() + seconds
     context = multiprocessing.get_context("fork")
-    results: list[tuple[int, Read]] = []
+    results: list[tuple[int, Read | None]] = []
     with context.Pool(max(1, workers), initializer=_start, initargs=(reader,)) as pool:
         pending = pool.imap_unordered(_read_file, jobs)
         for done in range(len(jobs)):
             try:
                 results.append(pending.next(timeout=max(0.01, deadline - time.monotonic())))
             except multiprocessing.TimeoutError:
-                missing = sorted({name for _, name in jobs} - {jobs[number - 1][1] for number, _ in results})
-                read.problems.append(
-                    Problem(source=missing[0], reason=f"no answer in {seconds:g} s; {len(missing)} files were left out")
-                )
                 break
             if progress is not None:
                 progress(done + 1, len(jobs))
         pool.terminate()
+    came = {number for number, part in results if part is not None}
+    missing = [name for number, name, _ in jobs if number not in came]
+    if missing:
+        reason = f"no answer in {seconds:g} s" if len(results) < len(jobs) else f"not begun within {seconds:g} s"
+        left_out = f"; {len(missing)} files were left out" if len(missing) > 1 else ""
+        read.problems.append(Problem(source=missing[0], reason=reason + left_out))
     for _, part in sorted(results, key=lambda result: result[0]):
-        _add(read, part)
+        if part is not None:
+            _add(read, part)
     return read
 
 
@@ -128,13 +136,37 @@ def _start(reader: LogReader) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _read_file(job: tuple[int, str]) -> tuple[int, Read]:
-    number, name = job
+def _read_file(job: tuple[int, str, float]) -> tuple[int, Read | None]:
+    """What a file holds, as far as the time goes; None where there was none left for it."""
+    number, name, stop = job
     assert _reader is not None
+    if time.monotonic() > stop:
+        return number, None
     problems: list[Problem] = []
-    read = _read_streams(streams(Path(name), problems), _reader, number << 32)
+    parts = (Stream(name=part.name, blocks=_until(stop, part, problems)) for part in streams(Path(name), problems))
+    read = _read_streams(parts, _reader, number << 32)
     read.problems += problems
     return number, read
+
+
+def _until(stop: float, part: Stream, problems: list[Problem]) -> Iterator[bytes]:
+    """The blocks of a stream until the time is up; smaller ones where reading them takes long."""
+    size, most = 0, HEAD
+    for block in part.blocks:
+        place = 0
+        while place < len(block):
+            begun = time.monotonic()
+            if begun > stop:
+                reason = (
+                    f"no time for more than its first {size / (1 << 20):.1f} MiB, which were read; give more --timeout"
+                )
+                problems.append(Problem(source=part.name, reason=reason))
+                return
+            piece = block[place : place + most]
+            place += len(piece)
+            size += len(piece)
+            yield piece
+            most = HEAD if time.monotonic() - begun > SLOW else len(block)
 
 
 def _add(read: Read, part: Read) -> None:

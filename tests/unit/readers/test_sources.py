@@ -178,3 +178,30 @@ def test_a_recording_that_folds_itself_up_is_no_shape() -> None:
 def test_damaged_recordings(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a flight recorder's dump"):
         read_recording(data, "trace_0")
+
+
+def test_of_a_log_that_takes_too_long_the_beginning_counts(tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    with log.open("wb") as file:
+        file.write(LINE)
+        for step in range(30):
+            file.write(b"".join(b"step %d: Traceback loss nccl warn %d exitcode\n" % (step, n) for n in range(20_000)))
+    found = read_paths([str(log), str(tmp_path / "none.log")], READER, seconds=2)
+    assert (signatures(found), found.files) == (["no-interface"], 1)
+    (cut,) = [problem for problem in found.problems if problem.source == str(log)]
+    assert "no time for more than its first" in cut.reason, found.problems
+
+
+def test_a_file_that_goes_away_while_a_folder_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.log", "b.log", "c.log"):
+        (tmp_path / name).write_bytes(LINE)
+    walk = os.walk
+
+    def walk_and_lose(*arguments: Any, **options: Any) -> Any:
+        for folder, folders, files in walk(*arguments, **options):
+            (tmp_path / "b.log").unlink()
+            yield folder, folders, files
+
+    monkeypatch.setattr(sources.os, "walk", walk_and_lose)
+    found = read(tmp_path)
+    assert (signatures(found), found.files, found.problems) == (["no-interface"], 2, [])
