@@ -24,14 +24,16 @@ from ddp_doctor.saved import from_lines, looks_like_facts, looks_like_manifest
 
 ENOUGH_FOR_TWO = 32 << 20
 """Bytes from which a second process is worth its start."""
-READING = 0.85
-"""The share of the time in which a file is read; the rest is for what was read to come back."""
+TO_COME_BACK = 0.15
+"""The share of the time, but 1.5 s where half of it is more, that is left for what was read to come back."""
 SLOW = 0.1
 """Seconds after which a block counts as one that takes long."""
 MOST_DUMP = 64 << 20
 HEAD = 64 << 10
 BEGINNING = 8 << 10
 """Bytes by which the kind of a file is known; a file of JSON may say it late."""
+_CONTROLS = bytes(set(range(1, 32)) - set(b"\b\t\n\f\r\x1b")) + b"\x7f"
+"""Bytes that a terminal's text does not hold."""
 
 
 class Read(msgspec.Struct, kw_only=True):
@@ -68,7 +70,7 @@ def read_paths(
             read.problems.append(Problem(source="stdin", reason=what))
     total = sum(map(_size, files))
     workers = 1 if total < ENOUGH_FOR_TWO else min(len(files), len(os.sched_getaffinity(0)), 8)
-    stop = time.monotonic() + READING * seconds
+    stop = time.monotonic() + seconds - min(seconds / 2, max(1.5, TO_COME_BACK * seconds))
     jobs = [(number + 1, str(file), stop) for number, file in enumerate(files)]
     _add(read, _in_processes(jobs, reader, workers, seconds, progress))
     return read
@@ -230,12 +232,19 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         whole = _whole(head, part.blocks).decode("utf-16", "replace").encode()
         read.facts += reader.read_blocks([whole], part.name, base)
-    elif head.count(b"\0", 0, 4096) > len(head[:4096]) // 4 or not head.strip(b"\0\r\n "):
+    elif _is_binary(head):
         read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
         read.files -= 1
     else:
         read.facts += reader.read_blocks(_chain(head, part.blocks), part.name, base)
     return False
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether the beginning is no text in any encoding; a log may hold a run of NUL bytes after a crash."""
+    start = head[:4096]
+    controls = len(start) - len(start.translate(None, _CONTROLS))
+    return start.count(b"\0") > len(start) // 4 or controls > len(start) // 20 or not head.strip(b"\0\r\n ")
 
 
 def _chain(head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -8,14 +8,18 @@ import io
 import lzma
 import os
 import pickle
+import random
 import tarfile
+import time
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddp_doctor.facts.log import LogEvent, Recorded
+from ddp_doctor.model import Fact
 from ddp_doctor.packs import load_packs
 from ddp_doctor.readers import LogReader, sources
 from ddp_doctor.readers.flight_recorder import read_recording
@@ -180,16 +184,29 @@ def test_damaged_recordings(data: bytes) -> None:
         read_recording(data, "trace_0")
 
 
+class Slowly(LogReader):
+    """Reads no more than twenty blocks a second."""
+
+    def read_blocks(self, blocks: Iterable[bytes], source: str, base: int = 0) -> list[Fact]:
+        return super().read_blocks((time.sleep(0.05) or block for block in blocks), source, base)
+
+
 def test_of_a_log_that_takes_too_long_the_beginning_counts(tmp_path: Path) -> None:
     log = tmp_path / "long.log"
-    with log.open("wb") as file:
-        file.write(LINE)
-        for step in range(30):
-            file.write(b"".join(b"step %d: Traceback loss nccl warn %d exitcode\n" % (step, n) for n in range(20_000)))
-    found = read_paths([str(log), str(tmp_path / "none.log")], READER, seconds=2)
+    log.write_bytes(LINE + b"step 1: loss 0.5\n" * 2_000_000)
+    found = read_paths([str(log)], Slowly(load_packs(third_party=False).signatures()), seconds=4)
     assert (signatures(found), found.files) == (["no-interface"], 1)
-    (cut,) = [problem for problem in found.problems if problem.source == str(log)]
-    assert "no time for more than its first" in cut.reason, found.problems
+    (cut,) = found.problems
+    assert cut.source == str(log) and "no time for more than its first" in cut.reason
+
+
+def test_noise_is_no_log(tmp_path: Path) -> None:
+    noise = tmp_path / "noise"
+    noise.write_bytes(random.Random(7).randbytes(300_000))
+    found = read(noise)
+    assert (found.facts, found.files) == ([], 0) and "binary" in found.problems[0].reason
+    noise.write_bytes("步骤 1: 损失 0.5\n".encode("gbk") * 500 + LINE)
+    assert signatures(read(noise)) == ["no-interface"]
 
 
 def test_a_file_that_goes_away_while_a_folder_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
