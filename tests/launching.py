@@ -111,7 +111,9 @@ def examine_here() -> None:
         "started_by": [started.name, started.rank, started.world_size] if started else None,
         "absent": [absent.reason for absent in raw.absents],
     }
-    print("examined: " + json.dumps(result), flush=True)
+    # in one write, or lines of two ranks mix where Python does not buffer
+    sys.stdout.write("examined: " + json.dumps(result) + "\n")
+    sys.stdout.flush()
 
 
 def examined_below(

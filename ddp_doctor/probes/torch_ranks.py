@@ -46,7 +46,7 @@ def take(host: Host, facts: Facts, *, trial_seconds: float = TRIAL_SECONDS) -> I
     request = {"import_seconds": max(0.1, importing.remaining() - 0.3)}
     try:
         with host.start("torch_ranks", request, python=[host.python]) as child:
-            runtime = _import(host, child, importing)
+            runtime = _import(host, child, importing, request["import_seconds"])
             cuda, trial = _Cuda(host, runtime), _Trial(host, trial_seconds)
             if runtime.outcome == "imported":
                 runtime = _converse(child, runtime, cuda, trial)
@@ -104,7 +104,8 @@ PROBES = (
 )
 
 
-def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
+def _import(host: Host, child: Child, deadline: Deadline, watched: float) -> TorchRuntime:
+    """What the import came to. After `watched` seconds faulthandler looks where it stands, which can end the process."""
     subject = Subject(host=host.name)
     source = f"{host.python} -c 'import torch'"
     started = time.monotonic()
@@ -136,7 +137,11 @@ def _import(host: Host, child: Child, deadline: Deadline) -> TorchRuntime:
     except Silence:
         waited = time.monotonic() - started
         return failed("timeout", f"{step} did not end in {waited:.1f} s", _innermost(child.printed()))
+    waited = time.monotonic() - started
     printed = child.printed()
+    if waited > watched - 0.1:
+        # seen on 3.11: the look itself crashed an import that was merely slow, so this death says nothing
+        return failed("timeout", f"{step} did not end in {watched:.1f} s", _innermost(printed))
     said = _RAISED.findall(printed)
     how = f"{step} {_how_it_ended(child.exit_code())}" + (f": {said[-1]}" if said else "")
     return failed("died", how, _innermost(printed))
