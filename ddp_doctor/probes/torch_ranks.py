@@ -78,8 +78,9 @@ def take_nccl(host: Host, facts: Facts) -> Iterator[Observation]:
         return
     trial = _Trial(host, NCCL_SECONDS, backend="nccl")
     importing = _inside(host, host.deadline.remaining() / 2)
-    with host.start("torch_ranks", {"import_seconds": importing.remaining()}, python=[host.python]) as child:
-        if _import(host, child, importing).outcome != "imported":
+    watched = importing.remaining()
+    with host.start("torch_ranks", {"import_seconds": watched}, python=[host.python]) as child:
+        if _import(host, child, importing, watched).outcome != "imported":
             return
         trial.begin(child, len(bare))
         while not trial.done:
