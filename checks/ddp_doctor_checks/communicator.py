@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddp_doctor.facts.communicator import CommunicatorCause, CommunicatorRank, CommunicatorStop
+from ddp_doctor.facts.gpu_views import without_gpu
 from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity
 
 READS = (CommunicatorCause, CommunicatorRank, CommunicatorStop)
@@ -40,6 +41,11 @@ def findings(check: Check, facts: Facts) -> Iterator[Finding]:
 def shows(finding_id: str, facts: Facts) -> bool:
     """Whether a trial communicator shows the cause with this id."""
     return any(shown == finding_id for shown, _ in from_communicator(facts))
+
+
+def without_gpu_or_trial(finding_id: str, facts: Facts) -> str:
+    """Why a check of GPUs does not apply: there are none here, and no trial shows its cause."""
+    return "" if shows(finding_id, facts) else without_gpu(facts)
 
 
 def not_tried(finding_id: str, facts: Facts) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddp_doctor.facts.gpu import CudaView, DriverGpu, DriverState, GpuNode
-from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, gpu_views
 from ddp_doctor.facts.p2p import PairRoute
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
@@ -34,9 +34,7 @@ class FabricManager(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts):
-            return ""
-        return without_gpu(facts)
+        return communicator.without_gpu_or_trial(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         tried = communicator.shows(self.id, facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
-from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
 
@@ -31,9 +31,7 @@ class GpuFault(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts):
-            return ""
-        return without_gpu(facts)
+        return communicator.without_gpu_or_trial(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverState, GpuNode
-from ddp_doctor.facts.gpu_views import READS, gpu_views, without_gpu
+from ddp_doctor.facts.gpu_views import READS, gpu_views
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
@@ -40,9 +40,7 @@ class GpuIsolation(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts):
-            return ""
-        return without_gpu(facts)
+        return communicator.without_gpu_or_trial(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
