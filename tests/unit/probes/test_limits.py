@@ -59,7 +59,7 @@ def test_cgroup_limits_come_from_every_level_above(tmp_path: Path) -> None:
 
 
 def test_threads_of_a_user_are_counted() -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(limits.__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", COUNT, root, str(os.getuid())], capture_output=True, text=True)
     assert int(done.stdout.split(":")[1].strip(" }\n")) >= 2
 
