@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import itertools
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -113,26 +116,43 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def _every(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
-    ] = False,
-) -> None:
-    pass
+class Shared(NamedTuple):
+    """What the options that all reports share come to."""
+
+    out: Output
+    selection: Any
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
-def run(
+def _reporting(*, needs_verdict: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options that all reports share; it receives what they come to as `shared`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        del own["shared"]
+        common = inspect.signature(_shared, eval_str=True).parameters
+        names = common.keys() - {"needs_verdict", "context"}
+
+        @functools.wraps(command)
+        def complete(context: typer.Context, **values: Any) -> None:
+            given = {name: values.pop(name) for name in names}
+            if "context" in own:
+                values["context"] = context
+            command(shared=_shared(context, needs_verdict=needs_verdict, **given), **values)
+
+        first = {"context": common["context"]} | own
+        last = {name: parameter for name, parameter in common.items() if name in names}
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (first | last).values()]
+        complete.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        complete.__annotations__ = {each.name: each.annotation for each in parameters}
+        return complete
+
+    return decorate
+
+
+def _shared(
     context: typer.Context,
-    nproc: Annotated[
-        int | None,
-        _option("--nproc", help="Trial ranks to start. Default: the visible GPUs, else 2.", min=1, max=1024),
-    ] = None,
-    script: Annotated[
-        Path | None, _option("--script", help="Also read this training script, without running it.", exists=True)
-    ] = None,
-    active: Annotated[Active, _option("--active", help="Whether probes may use the GPUs.")] = Active.AUTO,
+    *,
+    needs_verdict: bool,
     format: FormatOption = Format.TEXT,
     output: OutputOption = None,
     color: ColourOption = Colour.AUTO,
@@ -143,10 +163,37 @@ def run(
     fail_on: FailOnOption = FailOn.ERROR,
     strict: StrictOption = False,
     no_redact: NoRedactOption = False,
+    config: ConfigOption = None,
+) -> Shared:
+    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact, needs_verdict)
+    return Shared(out, _selection(select, ignore, context))
+
+
+@app.callback()
+def _every(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": False})
+@_reporting(needs_verdict=False)
+def run(
+    context: typer.Context,
+    shared: Shared,
+    nproc: Annotated[
+        int | None,
+        _option("--nproc", help="Trial ranks to start. Default: the visible GPUs, else 2.", min=1, max=1024),
+    ] = None,
+    script: Annotated[
+        Path | None, _option("--script", help="Also read this training script, without running it.", exists=True)
+    ] = None,
+    active: Annotated[Active, _option("--active", help="Whether probes may use the GPUs.")] = Active.AUTO,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
-    config: ConfigOption = None,
 ) -> None:
     """Examine this node and this shell's launch environment: will init_process_group work here, and if not, why."""
     if context.args:
@@ -156,14 +203,13 @@ def run(
         )
     from ddp_doctor.cli.run import examine_node
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact)
-    out.deliver(
+    shared.out.deliver(
         examine_node(
-            out,
+            shared.out,
             nproc=nproc,
             script=script,
             active=active.value,
-            selection=_selection(select, ignore, context),
+            selection=shared.selection,
             timeout=timeout,
             probe_timeout=probe_timeout,
             python=python,
@@ -172,8 +218,9 @@ def run(
 
 
 @app.command()
+@_reporting(needs_verdict=True)
 def attach(
-    context: typer.Context,
+    shared: Shared,
     pids: Annotated[
         list[int] | None,
         typer.Argument(metavar="PID...", help="A process of the job; its other ranks are found.", min=1),
@@ -185,31 +232,19 @@ def attach(
     no_stacks: Annotated[
         bool, _option("--no-stacks", help="Take no stacks: only what /proc and sockets show.")
     ] = False,
-    format: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-    color: ColourOption = Colour.AUTO,
-    verbose: VerboseOption = 0,
-    quiet: QuietOption = False,
-    select: SelectOption = None,
-    ignore: IgnoreOption = None,
-    fail_on: FailOnOption = FailOn.ERROR,
-    strict: StrictOption = False,
-    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
-    config: ConfigOption = None,
 ) -> None:
     """Look at a hung or running job on this node, without touching it: which rank is at fault, and why the others wait."""
     if not pids and not every:
         raise typer.BadParameter("give the PID of a process of the job, or --all for every job on this node")
     from ddp_doctor.cli.attach import examine_job
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact, needs_verdict=True)
-    out.deliver(
+    shared.out.deliver(
         examine_job(
-            out,
+            shared.out,
             pids or (),
-            _selection(select, ignore, context),
+            shared.selection,
             timeout,
             probe_timeout,
             every=every,
@@ -220,54 +255,32 @@ def attach(
 
 
 @app.command()
+@_reporting(needs_verdict=True)
 def triage(
-    context: typer.Context,
+    shared: Shared,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Logs and py-spy dumps; - is stdin.")],
-    format: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-    color: ColourOption = Colour.AUTO,
-    verbose: VerboseOption = 0,
-    quiet: QuietOption = False,
-    select: SelectOption = None,
-    ignore: IgnoreOption = None,
-    fail_on: FailOnOption = FailOn.ERROR,
-    strict: StrictOption = False,
-    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
-    config: ConfigOption = None,
 ) -> None:
     """Read logs and saved stacks of a job and name the cause if they tell it."""
     from ddp_doctor.cli.job import examine_files
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact, needs_verdict=True)
-    out.deliver(examine_files(out, paths, _selection(select, ignore, context), timeout))
+    shared.out.deliver(examine_files(shared.out, paths, shared.selection, timeout))
 
 
 @app.command()
+@_reporting(needs_verdict=False)
 def lint(
-    context: typer.Context,
+    shared: Shared,
     scripts: Annotated[
         list[Path],
         typer.Argument(metavar="SCRIPT...", help="Training scripts, notebooks, or folders of scripts.", exists=True),
     ],
-    format: FormatOption = Format.TEXT,
-    output: OutputOption = None,
-    color: ColourOption = Colour.AUTO,
-    verbose: VerboseOption = 0,
-    quiet: QuietOption = False,
-    select: SelectOption = None,
-    ignore: IgnoreOption = None,
-    fail_on: FailOnOption = FailOn.ERROR,
-    strict: StrictOption = False,
-    no_redact: NoRedactOption = False,
     timeout: TimeoutOption = 60.0,
-    config: ConfigOption = None,
 ) -> None:
     """Find launch mistakes in source, without running it."""
     from ddp_doctor.cli.lint import examine_scripts
 
-    out = _output(context, format, output, color, verbose, quiet, fail_on, strict, no_redact)
-    out.deliver(examine_scripts(out, scripts, _selection(select, ignore, context), timeout))
+    shared.out.deliver(examine_scripts(shared.out, scripts, shared.selection, timeout))
 
 
 @app.command()
