@@ -108,7 +108,7 @@ def test_every_call_that_hangs_is_named_in_time(tmp_path: Path) -> None:
             reasons = [run.reason for run in collected.runs if run.status == "timeout"]
             named = [reason.split(":")[0].split(" for GPU")[0] for reason in reasons]
             assert any(call.startswith(name) for name in named), (call, reasons)
-            assert seconds < HANG_SECONDS + 1.0
+            assert seconds < HANG_SECONDS + 5.0  # the machine may be busy; a call that hung would take for ever
 
 
 def make(folder: Path) -> Path:
