@@ -121,7 +121,7 @@ class Child(Conversation):
         forks: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(worker)
-        self.forks = [Fork(self, place) for place in range(len(forks))]
+        self.forks = [Fork(self) for _ in forks]
         ends = [end for fork in self.forks for end in fork.ends]
         if forks:
             given = zip(forks, self.forks, strict=True)
@@ -186,10 +186,9 @@ class Child(Conversation):
 class Fork(Conversation):
     """One of the processes of a worker that was asked for several."""
 
-    def __init__(self, child: Child, place: int) -> None:
+    def __init__(self, child: Child) -> None:
         super().__init__(child.worker)
         self._child = child
-        self._place = place
         self.ends = (self._theirs.fileno(), self._printed)
         """The descriptors that the process inherits: its channel, and the file for what it prints."""
         self._code: int | None = None
