@@ -45,7 +45,8 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
 ONE_CHANNEL = {"NCCL_MAX_NCHANNELS": "1"}
-"""Where ranks outnumber cores: every rank still reads from and writes to its neighbours, once instead of per channel."""
+"""Where there are no more cores than ranks: every rank still reads from and writes to its neighbours, once instead of per
+channel. Whether /dev/shm has room for what a job's channels take is worked out from its size, not from this trial."""
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 RESERVE_SECONDS = 1.0
 """Left of the whole budget to end the ranks and tell of them."""
@@ -194,7 +195,6 @@ def _start(host: Host, plans: Sequence[Plan], children: ExitStack) -> list[_Rank
                 "device": plan.device,
                 "root": plan.root,
                 "needed_mib": plan.needed_mib,
-                "yields": scarce,
             }
             for plan in some
         ]
