@@ -1,4 +1,4 @@
-"""Worker processes that can be killed at any moment: own session, one channel, nothing else inherited."""
+"""Worker processes that can be killed at any moment: own session, one channel each, nothing else inherited."""
 
 from __future__ import annotations
 
@@ -27,46 +27,17 @@ class Silence(Exception):
     """The worker said nothing until the deadline."""
 
 
-class Child:
-    """A running worker. Start it from a thread that outlives it: the kernel kills it when that thread ends."""
+class Conversation:
+    """The doctor's end of one channel, and the memory file with what the process at the other end prints."""
 
-    def __init__(
-        self,
-        python: Sequence[str],
-        worker: str,
-        request: Mapping[str, Any],
-        environ: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> None:
+    def __init__(self, worker: str) -> None:
         self.worker = worker
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._printed = os.memfd_create(f"ddp-doctor {worker}", os.MFD_CLOEXEC)
+        self.sender: int | None = None
+        """The PID of the process that sent the last message, None before the first."""
         self._messages = 0
         self._pieces: dict[bytes, bytes] = {}
-        self._ended: int | None = None
-        try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    [
-                        *python,
-                        str(WORKERS / "guard.py"),
-                        str(WORKERS / f"{worker}.py"),
-                        str(theirs.fileno()),
-                        str(os.getpid()),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._printed,
-                    stderr=self._printed,
-                    pass_fds=(theirs.fileno(),),
-                    env=dict(environ),
-                    cwd=cwd,
-                    start_new_session=True,
-                )
-            self.send(request)
-        except BaseException:
-            self._close()
-            raise
-        self.pid = self._process.pid
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message; a worker that is already gone shows at the next `receive`."""
@@ -96,6 +67,8 @@ class Child:
             if not data or self._messages > MOST_MESSAGES:
                 return None
             sender, _, piece = data.partition(b" ")
+            if sender[1:].isdigit():
+                self.sender = int(sender[1:])
             whole = self._pieces.pop(sender[1:], b"") + piece
             if sender.startswith(b"+") and len(whole) <= MOST_MESSAGE:
                 self._pieces[sender[1:]] = whole
@@ -124,6 +97,60 @@ class Child:
         data = os.pread(self._printed, MOST_PRINTED, place)
         return data[: data.rfind(b"\n") + 1] if len(data) < MOST_PRINTED else data
 
+    def _close(self) -> None:
+        self._channel.close()
+        self._theirs.close()
+        if self._printed >= 0:
+            os.close(self._printed)
+            self._printed = -1
+
+
+class Child(Conversation):
+    """A running worker. Start it from a thread that outlives it: the kernel kills it when that thread ends.
+
+    Given `forks`, requests of their own, it is that many processes from one start of the interpreter, in one session.
+    """
+
+    def __init__(
+        self,
+        python: Sequence[str],
+        worker: str,
+        request: Mapping[str, Any],
+        environ: Mapping[str, str],
+        cwd: str | None = None,
+        forks: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(worker)
+        self.forks = [Fork(self) for _ in forks]
+        ends = [end for fork in self.forks for end in fork.ends]
+        if forks:
+            given = zip(forks, self.forks, strict=True)
+            request = {"forks": [{**each, "channel": fork.ends[0], "printed": fork.ends[1]} for each, fork in given]}
+        try:
+            self._process = subprocess.Popen(
+                [
+                    *python,
+                    str(WORKERS / "guard.py"),
+                    str(WORKERS / f"{worker}.py"),
+                    str(self._theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                pass_fds=(self._theirs.fileno(), *ends),
+                env=dict(environ),
+                cwd=cwd,
+                start_new_session=True,
+            )
+            for conversation in (self, *self.forks):
+                conversation._theirs.close()
+            self.send(request)
+        except BaseException:
+            self._close()
+            raise
+        self.pid = self._process.pid
+
     def exit_code(self, seconds: float = SECONDS_TO_DIE) -> int | None:
         """The exit code (negative for a signal) once it has ended within that time, else None."""
         try:
@@ -151,10 +178,37 @@ class Child:
         return alive
 
     def _close(self) -> None:
-        self._channel.close()
-        if self._printed >= 0:
-            os.close(self._printed)
-            self._printed = -1
+        super()._close()
+        for fork in self.forks:
+            fork._close()
+
+
+class Fork(Conversation):
+    """One of the processes of a worker that was asked for several."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__(child.worker)
+        self._child = child
+        self.ends = (self._theirs.fileno(), self._printed)
+        """The descriptors that the process inherits: its channel, and the file for what it prints."""
+        self._code: int | None = None
+
+    def printed(self) -> str:
+        """What was printed before the fork, and what this process printed."""
+        return self._child.printed() + super().printed()
+
+    def exit_code(self, seconds: float = SECONDS_TO_DIE) -> int | None:
+        """The exit code (negative for a signal) once it has ended within that time, else None."""
+        deadline = Deadline(seconds)
+        while self._code is None:
+            try:
+                ended = self._child.receive(deadline)
+            except Silence:
+                return None
+            if ended is None:
+                return self._child.exit_code(deadline.remaining())
+            self._child.forks[ended["fork"]]._code = ended["code"]
+        return self._code
 
 
 def survivors(group: int) -> tuple[int, ...]:

@@ -173,8 +173,12 @@ class Host:
         *,
         python: Sequence[str] | None = None,
         environ: Mapping[str, str] | None = None,
+        forks: Sequence[Mapping[str, Any]] = (),
     ) -> Iterator[Child]:
-        """A worker to talk with; it is killed when the block ends. Raises OSError if it cannot be started."""
+        """A worker to talk with; it is killed when the block ends. Raises OSError if it cannot be started.
+
+        Given `forks`, a request for each, it is that many processes: talk with `Child.forks`.
+        """
         if self._closed:
             raise OSError("the examination is over")
         child = Child(
@@ -183,6 +187,7 @@ class Host:
             request,
             worker_environment(self._environ) if environ is None else environ,
             self.cwd,
+            forks,
         )
         with self._lock:
             self._children.add(child)

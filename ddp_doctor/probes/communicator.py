@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ddp_doctor.child import Child, Silence
+from ddp_doctor.child import Fork, Silence
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.deadline import Deadline
 from ddp_doctor.facts.communicator import CommunicatorRank, Outcome
@@ -45,7 +45,8 @@ LOGGING = {
     "NCCL_DEBUG_TIMESTAMP_FORMAT": "[%F %T.%3f] ",
 }
 ONE_CHANNEL = {"NCCL_MAX_NCHANNELS": "1"}
-"""Where ranks outnumber cores: every rank still reads from and writes to its neighbours, once instead of per channel."""
+"""Where there are no more cores than ranks: every rank still reads from and writes to its neighbours, once instead of per
+channel. Whether /dev/shm has room for what a job's channels take is worked out from its size, not from this trial."""
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 RESERVE_SECONDS = 1.0
 """Left of the whole budget to end the ranks and tell of them."""
@@ -155,7 +156,7 @@ def form(
     deadline = Deadline(min(SECONDS, host.deadline.remaining() - RESERVE_SECONDS))
     given = deadline.remaining()
     with ExitStack() as children:
-        ranks = [_Rank(host, plan, children) for plan in plans]
+        ranks = _start(host, plans, children)
         conclusive = _watch(ranks, deadline, quiet)
         found = [msgspec.structs.replace(rank.fact(), without_p2p=without_p2p) for rank in ranks]
     for rank in ranks:
@@ -170,6 +171,38 @@ def form(
         )
         raise TimeoutError(f"the trial communicator was not done when its {given:.0f} s were over: {out}")
     return found
+
+
+def _start(host: Host, plans: Sequence[Plan], children: ExitStack) -> list[_Rank]:
+    """Ranks in their given order; those that do not differ are forks of one interpreter, which shares out the cores.
+
+    A session each would be more than its part where the kernel divides processor time among sessions.
+    """
+    scarce = len(os.sched_getaffinity(0)) <= len(plans)
+    alike: dict[tuple[object, ...], list[Plan]] = {}
+    for plan in plans:
+        alike.setdefault((plan.python, *sorted(plan.environ.items())), []).append(plan)
+    ranks = []
+    for some in alike.values():
+        examined = {**worker_environment(host.environ), **some[0].environ}
+        chosen = any("NCHANNELS" in name or "_CTAS" in name for name in examined)
+        environ = {**LOGGING, **(ONE_CHANNEL if scarce and not chosen else {}), **examined}
+        requests = [
+            {
+                "libnccl": plan.libnccl,
+                "rank": plan.rank,
+                "world_size": plan.world_size,
+                "device": plan.device,
+                "root": plan.root,
+                "needed_mib": plan.needed_mib,
+            }
+            for plan in some
+        ]
+        child = children.enter_context(
+            host.start("communicator", {}, environ=environ, python=some[0].python, forks=requests)
+        )
+        ranks += [_Rank(host, plan, environ, fork) for plan, fork in zip(some, child.forks, strict=True)]
+    return sorted(ranks, key=lambda rank: plans.index(rank.plan))
 
 
 def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> bool:
@@ -206,25 +239,11 @@ def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> bool:
 class _Rank:
     """One rank: its process, what it said, and what NCCL printed in it."""
 
-    def __init__(self, host: Host, plan: Plan, children: ExitStack) -> None:
+    def __init__(self, host: Host, plan: Plan, environ: Mapping[str, str], child: Fork) -> None:
         self.plan = plan
         self.host = host
-        scarce = len(os.sched_getaffinity(0)) <= plan.world_size
-        examined = {**worker_environment(host.environ), **plan.environ}
-        chosen = any("NCHANNELS" in name or "_CTAS" in name for name in examined)
-        self.environ = {**LOGGING, **(ONE_CHANNEL if scarce and not chosen else {}), **examined}
-        request = {
-            "libnccl": plan.libnccl,
-            "rank": plan.rank,
-            "world_size": plan.world_size,
-            "device": plan.device,
-            "root": plan.root,
-            "needed_mib": plan.needed_mib,
-            "yields": scarce,
-        }
-        self.child: Child = children.enter_context(
-            host.start("communicator", request, environ=self.environ, python=plan.python)
-        )
+        self.environ = environ
+        self.child = child
         self.started = time.monotonic()
         self.closed = False
         self.outcome: Outcome | Literal[""] = ""
@@ -289,7 +308,7 @@ class _Rank:
         told = self._told
         number = told.get("version", 0)
         return CommunicatorRank(
-            subject=Subject(host=self.host.name, pid=self.child.pid, rank=self.plan.rank),
+            subject=Subject(host=self.host.name, pid=self.child.sender, rank=self.plan.rank),
             source=f"rank {self.plan.rank} of a trial communicator on {self.plan.libnccl}",
             rank=self.plan.rank,
             world_size=self.plan.world_size,

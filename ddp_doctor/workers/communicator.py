@@ -27,7 +27,6 @@ SYSTEM_CALLS = {
     for machine, table in (("x86_64", X86_64), ("aarch64", AARCH64))
 }
 PAUSE = 0.005
-NICENESS = 5
 
 
 class Failed(Exception):
@@ -53,9 +52,6 @@ class Config(ctypes.Structure):
 
 def main(request, say, hear):
     started = time.monotonic()
-    if request["yields"]:
-        # NCCL polls while it waits: more ranks than cores would starve whatever else is examined
-        os.nice(NICENESS)
     write_lines_at_once()
     watch = Watch(say)
     watch.start()

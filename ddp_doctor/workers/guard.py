@@ -1,7 +1,9 @@
 """Starts one worker so that it cannot outlive the doctor: `python guard.py WORKER.py CHANNEL_FD PARENT_PID`.
 
 The worker file defines `main(request, say, hear)`. Messages are JSON objects, one per datagram on the channel, which is
-the only descriptor besides /dev/null (0) and a memory file (1 and 2). Runs on any CPython >= 3.8, standard library only.
+the only descriptor besides /dev/null (0) and a memory file (1 and 2). A request with `forks` asks for that many processes
+from one start of Python: each entry is a request of its own with the `channel` and the `printed` file of its process. This
+process then says only {"fork": place, "code": ...} at the end of each. Runs on any CPython >= 3.8, standard library only.
 """
 
 import ctypes
@@ -42,6 +44,29 @@ def main():
     here = os.path.dirname(os.path.abspath(worker))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     channel = socket.socket(fileno=channel_fd)
+    say, hear = talk(channel)
+    request = hear()
+    if request is None:
+        return
+    scope = {
+        "__name__": "ddp_doctor_worker",
+        "__file__": worker,
+        "die_with_parent": die_with_parent,
+        "channel": channel,
+    }
+    with open(worker, encoding="utf-8") as file:
+        exec(compile(file.read(), worker, "exec"), scope)
+    if "forks" in request:
+        start_forks(request["forks"], scope, channel, say)
+    else:
+        scope["main"](request, say, hear)
+    sys.stdout.flush()
+    # interpreter shutdown can block in library destructors (CUDA, NCCL threads); nothing is left to say
+    os._exit(0)
+
+
+def talk(channel):
+    """The two ways of the conversation on this channel."""
 
     def say(message):
         """Send one message; a long one in pieces, each marked with this process, since several may send at a time."""
@@ -56,21 +81,46 @@ def main():
         data = channel.recv(1 << 20)
         return json.loads(data) if data else None
 
-    request = hear()
-    if request is None:
-        return
-    scope = {
-        "__name__": "ddp_doctor_worker",
-        "__file__": worker,
-        "die_with_parent": die_with_parent,
-        "channel": channel,
-    }
-    with open(worker, encoding="utf-8") as file:
-        exec(compile(file.read(), worker, "exec"), scope)
-    scope["main"](request, say, hear)
-    sys.stdout.flush()
-    # interpreter shutdown can block in library destructors (CUDA, NCCL threads); nothing is left to say
-    os._exit(0)
+    return say, hear
+
+
+def start_forks(requests, scope, channel, say):
+    """Fork before anything of the worker runs, so that no library has threads or a device open yet; tell of each end."""
+    parent = os.getpid()
+    places = {}
+    for place, request in enumerate(requests):
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            be_fork(requests, place, scope, parent)
+        places[pid] = place
+    for request in requests:
+        os.close(request["channel"])
+        os.close(request["printed"])
+    while places:
+        pid, status = os.wait()
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        say({"fork": places.pop(pid), "code": code})
+
+
+def be_fork(requests, place, scope, parent):
+    try:
+        die_with_parent(parent)
+        request = requests[place]
+        for target in (1, 2):
+            os.dup2(request["printed"], target)
+        for other in requests:
+            os.close(other["printed"])
+            if other is not request:
+                os.close(other["channel"])
+        scope["channel"] = socket.socket(fileno=request["channel"])
+        scope["main"](request, *talk(scope["channel"]))
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        os._exit(1)
 
 
 main()

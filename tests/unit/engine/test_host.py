@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ddp_doctor.child import survivors
+from ddp_doctor.deadline import Deadline
 from ddp_doctor.host import Host, worker_environment
 
 
@@ -129,6 +130,43 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_forks_talk_print_and_end_each_for_itself() -> None:
+    scripts = ("echo one; exit 3", "echo two; kill -9 $$", "echo three")
+    forks = [{"argv": ["sh", "-c", script]} for script in scripts]
+    with Host().start("run_command", {}, forks=forks) as child:
+        codes = [fork.exit_code(5.0) for fork in child.forks]
+        printed = [fork.printed() for fork in child.forks]
+        group = child.pid
+    assert codes == [3, -signal.SIGKILL, 0]
+    assert printed == ["one\n", "two\n", "three\n"]
+    assert survivors(group) == ()
+
+
+def test_each_fork_answers_its_own_request_on_its_own_channel(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        Path(path).write_text(path)
+    forks = [{"paths": [path], "limit": 1000} for path in paths]
+    with Host().start("read_files", {}, forks=forks) as child:
+        said = [list(fork.messages(Deadline(5.0))) for fork in child.forks]
+        senders = {fork.sender for fork in child.forks}
+    assert said == [[{"path": path, "text": path}] for path in paths]
+    assert len(senders) == 2 and child.pid not in senders
+
+
+def test_forks_are_killed_with_their_session_and_say_why_none_came_to_be() -> None:
+    hanging = [{"argv": ["sleep", "600"]}] * 2
+    with Host().start("run_command", {}, forks=hanging) as child:
+        assert child.forks[0].exit_code(0.3) is None
+        assert survivors(child.pid)
+    assert survivors(child.pid) == ()
+    broken = [sys.executable, "-c", "raise SystemExit('no such luck')"]
+    with Host().start("run_command", {}, forks=hanging, python=broken) as child:
+        assert child.forks[1].receive(Deadline(5.0)) is None
+        assert child.forks[1].exit_code() == 1
+        assert child.forks[1].printed() == "no such luck\n"
 
 
 def test_bytes_that_are_no_text_can_be_shown_and_reach_workers_as_they_are() -> None:
