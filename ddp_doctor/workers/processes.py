@@ -20,6 +20,7 @@ PYTHON = re.compile(r"python|^pt_|^ray|torchrun|accelerate|deepspeed|^gloo", re.
 MOST_SOCKETS = 150
 MOST_TASKS = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def read(path, limit=1 << 20):
@@ -240,6 +241,8 @@ def environment_now(pid, maps, wanted):
     """The environment in a process's memory: it holds what the program set itself, which /proc/PID/environ does not."""
     base = path = None
     for line in maps.splitlines():
+        if "/libc" not in line and "/ld-musl-" not in line:
+            continue
         words = line.split(None, 5)
         if len(words) == 6 and LIBC.search(words[5]) and int(words[2], 16) == 0:
             base, path = int(words[0].partition("-")[0], 16), words[5]
@@ -250,10 +253,18 @@ def environment_now(pid, maps, wanted):
     if offset is None:
         return None
     with open("/proc/%d/mem" % pid, "rb", 0) as memory:
+        pages = {}
 
         def at(place, size):
-            memory.seek(place)
-            return memory.read(size)
+            """Bytes of one page or more; strings of an environment lie side by side, so each page is read once."""
+            got = b""
+            while len(got) < size:
+                number, offset = divmod(place + len(got), PAGE)
+                if number not in pages:
+                    memory.seek(number * PAGE)
+                    pages[number] = memory.read(PAGE)
+                got += pages[number][offset : offset + size - len(got)]
+            return got
 
         (array,) = struct.unpack("<Q", at(base + offset, 8))
         if not array:
@@ -267,7 +278,7 @@ def environment_now(pid, maps, wanted):
             piece = b""
             while b"\0" not in piece and len(piece) < 8192:
                 place = pointer + len(piece)
-                piece += at(place, min(256, 4096 - place % 4096))
+                piece += at(place, PAGE - place % PAGE)
             name, _, value = piece.partition(b"\0")[0].partition(b"=")
             name = name.decode("utf-8", "replace")
             if wanted(name):
