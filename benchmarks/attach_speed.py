@@ -124,9 +124,8 @@ def main() -> int:
         # seconds per further rank between the smallest and each larger number
         first, last = rows[0], rows[-1]
         slope = (last["wall"] - first["wall"]) / (last["ranks"] - first["ranks"])
-        print(
-            f"{1000 * slope:.0f} ms per further rank; at {first['ranks']} {1000 * first['wall'] / first['ranks']:.0f} ms per rank"
-        )
+        each = first["wall"] / first["ranks"]
+        print(f"{1000 * slope:.0f} ms per further rank, {1000 * each:.0f} ms each of {first['ranks']}")
     return 0 if met else 1
 
 

@@ -58,12 +58,15 @@ def stat_fields(path):
         fields = read(path).rpartition(b")")[2].split()
     except OSError:
         return None
-    return fields if len(fields) > 19 else None
+    return fields if len(fields) > 25 else None
 
 
-def start_time(pid):
+def identity_of(pid):
+    """When a process started and where its stack begins (another place after exec); None, None once it ended."""
     fields = stat_fields("/proc/%d/stat" % pid)
-    return int(fields[19]) if fields else None
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None, None
+    return int(fields[19]), int(fields[25])
 
 
 def share(pid, before, after, wanted=""):
@@ -202,7 +205,7 @@ class Looks:
         self._lock = threading.Lock()
         self._deadline = time.monotonic() + request["seconds"]
         self._waiting = re.compile(request["waiting"])
-        self._begun = {pid: (start_time(pid), Clock(pid)) for pid in request["pids"]}
+        self._begun = {pid: Clock(pid) for pid in request["pids"]}
         self._first, self._answered = {}, set()
 
     def all(self):
@@ -234,12 +237,12 @@ class Looks:
         return dump(self._request["py_spy"], pid, left, *flags)
 
     def _pause(self, pid, seconds):
-        left = self._begun[pid][1].at + seconds - time.monotonic()
+        left = self._begun[pid].at + seconds - time.monotonic()
         if left > 0:
             time.sleep(left)
 
     def _look_first(self, pid):
-        started, before = self._begun[pid]
+        before = self._begun[pid]
         native = self._request.get("native") and not must_not_wait(pid)
         self._pause(pid, FIRST_PAUSE)
         ran = Clock(pid).ran_since(before)
@@ -251,20 +254,21 @@ class Looks:
             # a process that starts, or whose threads change what is being read, refuses for a moment
             threads, error, late = self._dump(pid, "--nonblocking")
         if threads is None:
-            self._tell({"pid": pid, "start_time": started, "error": error[-600:], "late": late})
+            self._tell({"pid": pid, "error": error[-600:], "late": late})
         else:
             self._first[pid] = threads, bool(waits and not native)
 
     def _look_again(self, pid):
         threads, with_arguments = self._first[pid]
-        started, before = self._begun[pid]
+        before = self._begun[pid]
         self._pause(pid, WHOLE_PAUSE)
         after = Clock(pid)
         ran = after.ran_since(before)
         moved = []
         if not with_arguments or ran is None or any(identity(thread) in ran for thread in threads):
             threads, moved = self._compare(pid, threads)
-        head = {"pid": pid, "start_time": started, "moved": moved, "same": start_time(pid) == started}
+        started, image = identity_of(pid)
+        head = {"pid": pid, "start_time": started, "image": image, "moved": moved}
         head["cpu"], head["gloo_cpu"] = share(pid, before, after), share(pid, before, after, "gloo")
         kept, wanted = set(self._request["arguments"]), re.compile(self._request["argument_frames"])
         self._tell(head, *({"thread": keep(thread, kept, wanted), "of": pid} for thread in threads))
