@@ -1,0 +1,232 @@
+"""Attaching costs a job nothing: no thread of it runs, no port of its communicator is touched, its store goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from faults import Fault, rank, running
+from jobs import doctor, free_port
+
+from ddp_doctor.workers import ask_store
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+ROOT = Path(__file__).parents[2]
+ENVIRON = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+ATTACH = (sys.executable, "-m", "ddp_doctor", "attach")
+
+
+def patient(how: str) -> Fault:
+    """A sleeping rank."""
+    return Fault(how, (), None, (rank(0, 2, "patient.py", HOW=how),), "", settle=0.5)
+
+
+def turns(pid: int) -> dict[int, tuple[str, str]]:
+    """Thread -> its state, and how often it was given a CPU."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        found[int(task.name)] = state, (task / "schedstat").read_text().split()[2]
+    return found
+
+
+def test_no_thread_of_250_runs_once_because_of_an_attach() -> None:
+    with running(patient("threads")) as (process,):
+        before = turns(process.pid)
+        _, report = doctor("attach", str(process.pid))
+        assert turns(process.pid) == before
+        assert len(before) == 251
+    assert report["ranks"][0]["where"].startswith("patient.py")
+
+
+@pytest.mark.parametrize("native", [(), ("--native",)], ids=["plain", "native"])
+def test_a_process_with_an_uninterruptible_thread_is_read_as_it_stands(native: tuple[str, ...]) -> None:
+    with running(patient("uninterruptible")) as (process,):
+        before = turns(process.pid)
+        assert "D" in {state for state, _ in before.values()}
+        _, report = doctor("attach", *native, str(process.pid))
+        assert turns(process.pid) == before
+    assert report["ranks"][0]["where"].startswith("patient.py")
+
+
+def test_a_port_beside_the_store_is_never_connected_to(tmp_path: Path) -> None:
+    """Neither that of the process that hosts the store, nor where another rank takes it for the store's."""
+    beside, count = free_port(), tmp_path / "count"
+    own = rank(0, 2, "listens_beside.py", BESIDE=beside, COUNT=count)
+    stray = rank(1, 2, MASTER_PORT=beside, delay=2.0)
+    for parts, already in (((own,), None), ((own, stray), "1")):
+        with running(Fault("beside", (), None, parts, "", settle=2.0)) as started:
+            assert (count.read_text() if count.exists() else None) == already
+            _, report = doctor("attach", *(str(process.pid) for process in started))
+            time.sleep(0.3)
+            assert (count.read_text() if count.exists() else None) == already
+        asked = [e["value"] for f in report["findings"] for e in f["evidence"] if e["fact"] == "StoreKeys"]
+        assert all(f":{beside}" not in value for value in asked)
+
+
+# --- a store that serves one client at a time
+
+
+@contextmanager
+def legacy_store() -> Iterator[int]:
+    """The port of a real TCPStore without libuv in a process of its own."""
+    code = (
+        "import sys, torch.distributed as d\n"
+        "store = d.TCPStore('127.0.0.1', int(sys.argv[1]), world_size=1, is_master=True, use_libuv=False)\n"
+        "print('ready', flush=True)\nsys.stdin.read()"
+    )
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as store:
+        try:
+            assert store.stdout is not None and store.stdout.readline() == "ready\n"
+            yield port
+        finally:
+            store.kill()
+
+
+def seconds_to_an_answer(port: int) -> float:
+    """How long a client waits that connects now."""
+    started = time.monotonic()
+    with ask_store.connect("127.0.0.1", port, started + 20) as client:
+        hello = struct.pack("<BIBI", ask_store.VALIDATE, ask_store.MAGIC, ask_store.PING, ask_store.NONCE)
+        client.sendall(hello)
+        assert ask_store.receive(client, 4, started + 20) == hello[-4:]
+    return time.monotonic() - started
+
+
+def said_by_the_doctor() -> bytes:
+    """All that the doctor sends to a store, recorded where a store answers."""
+    sent = b""
+    with legacy_store() as port, socket.create_server(("127.0.0.1", 0)) as relay:
+        code = (
+            "import sys, time; from ddp_doctor.workers import ask_store; ask_store.SESSION_SECONDS = 5\n"
+            "keys = ['/default_pg/0//cpu//0/%d' % rank for rank in range(8)]\n"
+            "print(ask_store.session('127.0.0.1', int(sys.argv[1]), time.monotonic() + 9, keys))"
+        )
+        asker = subprocess.Popen([sys.executable, "-c", code, str(relay.getsockname()[1])], env=ENVIRON)
+        near, _ = relay.accept()
+        with near, socket.create_connection(("127.0.0.1", port)) as far:
+            while True:
+                for end in select.select([near, far], [], [], 5)[0]:
+                    data = end.recv(65536)
+                    (far if end is near else near).sendall(data)
+                    sent += data if end is near else b""
+                    if not data:
+                        break
+                else:
+                    continue
+                break
+        assert asker.wait() == 0
+    return sent
+
+
+def test_a_store_goes_on_wherever_in_a_query_the_doctor_dies() -> None:
+    sent = said_by_the_doctor()
+    assert len(sent) > 300 and b"/default_pg/0//cpu//0/7" in sent
+    undisturbed, after = [], []
+    with legacy_store() as port:
+        for end in [*range(1, 60), *range(60, len(sent), 7)]:
+            undisturbed.append(seconds_to_an_answer(port))
+            with socket.create_connection(("127.0.0.1", port)) as dying:
+                dying.sendall(sent[:end])
+            after.append(seconds_to_an_answer(port))
+    # on a busy machine everything waits
+    assert max(after) < max(undisturbed) + 0.2
+    assert statistics.median(after) < 0.2
+
+
+def test_a_doctor_that_is_killed_while_it_asks_leaves_a_legacy_store_serving() -> None:
+    fault = Fault("legacy", (), None, (rank(0, 2, USE_LIBUV="0"),), "", settle=1.0)
+    with running(fault) as (process,):
+        environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        port = int(next(each for each in environ if each.startswith(b"MASTER_PORT=")).partition(b"=")[2])
+        undisturbed, waits, asked = [], [], 0
+        for _ in range(6):
+            undisturbed.append(seconds_to_an_answer(port))
+            attaching = subprocess.Popen(
+                [*ATTACH, str(process.pid)], env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            give_up = time.monotonic() + 30
+            while (
+                not connected_by_others(port, process.pid) and attaching.poll() is None and time.monotonic() < give_up
+            ):
+                pass
+            asked += attaching.poll() is None
+            time.sleep(random.choice((0, 0.0005, 0.002)))
+            attaching.send_signal(signal.SIGKILL)
+            waits.append(seconds_to_an_answer(port))
+            attaching.wait()
+        assert asked
+        assert max(waits) < max(undisturbed) + 0.2
+        assert process.poll() is None
+
+
+def connected_by_others(port: int, pid: int) -> bool:
+    """Whether somebody else than the rank itself has a connection to its port."""
+    wanted, established = f":{port:04X}", 0
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            established += fields[2].endswith(wanted) and fields[3] == "01"
+    return established > 1
+
+
+# --- memory
+
+
+def memory_group() -> Path | None:
+    """A memory cgroup of our own below the one we are in, version 1; None where none can be made."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            folder = Path(f"/sys/fs/cgroup/memory{path}/ddp-doctor-test-{os.getpid()}")
+            try:
+                folder.mkdir()
+            except OSError:
+                return None
+            return folder
+    return None
+
+
+@pytest.mark.root
+def test_a_job_that_has_64_mib_left_outlives_the_doctor() -> None:
+    group = memory_group() if os.geteuid() == 0 else None
+    if group is None:
+        pytest.skip("no memory cgroup can be made here")
+    try:
+        with running(Fault("memory", (), None, (rank(0, 3), rank(1, 3)), "", settle=2.0)) as started:
+            for process in started:
+                (group / "cgroup.procs").write_text(str(process.pid))
+            limit = int((group / "memory.usage_in_bytes").read_text()) + (64 << 20)
+            (group / "memory.limit_in_bytes").write_text(str(limit))
+            inside = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+            done = subprocess.run(
+                ["sh", "-c", inside, "sh", *ATTACH, str(started[0].pid), "--format", "json"],
+                env=ENVIRON, capture_output=True, text=True, timeout=90, check=False,
+            )  # fmt: skip
+            assert [process.poll() for process in started] == [None, None]
+            assert "Traceback" not in done.stderr
+    finally:
+        for _ in range(50):
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
