@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import select
 import signal
 import socket
@@ -12,9 +11,11 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import Fault, rank, running
@@ -157,35 +158,61 @@ def test_a_doctor_that_is_killed_while_it_asks_leaves_a_legacy_store_serving() -
     with running(fault) as (process,):
         environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
         port = int(next(each for each in environ if each.startswith(b"MASTER_PORT=")).partition(b"=")[2])
-        undisturbed, waits, asked = [], [], 0
-        for _ in range(6):
+        undisturbed, waits = [], []
+        for _ in range(4):
             undisturbed.append(seconds_to_an_answer(port))
             attaching = subprocess.Popen(
                 [*ATTACH, str(process.pid)], env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            give_up = time.monotonic() + 30
-            while (
-                not connected_by_others(port, process.pid) and attaching.poll() is None and time.monotonic() < give_up
-            ):
-                pass
-            asked += attaching.poll() is None
-            time.sleep(random.choice((0, 0.0005, 0.002)))
+            asker = until(partial(worker, attaching.pid, "ask_store"))
+            # a store that stands still keeps the doctor in the middle of its question
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: connections_to(port, process.pid) > 1)
             attaching.send_signal(signal.SIGKILL)
-            waits.append(seconds_to_an_answer(port))
             attaching.wait()
-        assert asked
+            until(partial(gone, asker))
+            process.send_signal(signal.SIGCONT)
+            waits.append(seconds_to_an_answer(port))
         assert max(waits) < max(undisturbed) + 0.2
         assert process.poll() is None
 
 
-def connected_by_others(port: int, pid: int) -> bool:
-    """Whether somebody else than the rank itself has a connection to its port."""
+def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """What the condition says once it says anything."""
+    give_up = time.monotonic() + seconds
+    while not (said := condition()):
+        assert time.monotonic() < give_up
+    return said
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def worker(doctor_pid: int, name: str) -> int | None:
+    """The PID of that worker of a doctor."""
+    try:
+        for children in Path(f"/proc/{doctor_pid}/task").glob("*/children"):
+            for pid in children.read_text().split():
+                if f"/{name}.py" in Path(f"/proc/{pid}/cmdline").read_text():
+                    return int(pid)
+    except OSError:
+        pass
+    return None
+
+
+def connections_to(port: int, pid: int) -> int:
+    """How many connections to a port there are; the host of a store has one itself."""
     wanted, established = f":{port:04X}", 0
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             established += fields[2].endswith(wanted) and fields[3] == "01"
-    return established > 1
+    return established
 
 
 # --- memory
