@@ -1,0 +1,144 @@
+"""Processes that end, become another program or get a used PID while they are looked at: no crash, nobody mistaken."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from faults import Fault, Part, rank, running
+from jobs import HANGS, doctor
+
+from ddp_doctor.collect import collect
+from ddp_doctor.facts.job import Process
+from ddp_doctor.facts.process import Stack
+from ddp_doctor.host import Host
+from ddp_doctor.model import Absent, Facts
+from ddp_doctor.probes.job import job_probes
+
+pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+STORM = Part("storm.py", (), {"MASTER_PORT": "{port}"}, contained=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_two_ranks_are_described_right_in_a_storm_of_others(rounds: int) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root for namespaces")
+    with running(Fault("storm", (), None, (STORM,), "", settle=6.0)) as (storm,):
+        before = pids_made()
+        for _ in range(rounds):
+            code, report = doctor("attach", str(storm.pid))
+            assert code in (0, 1, 4)
+            assert [each for each in report["outcomes"] if each["status"] == "crashed"] == []
+            assert [each for each in report["probes"] if each["status"] == "crashed"] == []
+            mine = {row["rank"]: row for row in report["ranks"] if row["rank"] in (0, 1)}
+            assert set(mine) == {0, 1}, report["ranks"]
+            assert all(row["call"] == "init_process_group" and "meet.py" in row["where"] for row in mine.values())
+            strangers = [row for row in report["ranks"] if row["rank"] not in (0, 1)]
+            assert all("meet.py" not in (row["where"] or "") for row in strangers), strangers
+        assert pids_made() > before + 200 * rounds / 3
+
+
+def pids_made() -> int:
+    """How many processes this machine has started."""
+    line = next(each for each in Path("/proc/stat").read_text().splitlines() if each.startswith("processes "))
+    return int(line.split()[1])
+
+
+def look(pid: int, between: object) -> tuple[Facts, Process]:
+    """Processes, then what `between` does, then stacks."""
+    host = Host(30)
+    processes, stacks, *_ = job_probes([pid], every=False, stacks=True, native=False)
+    known = collect(host, [processes], Facts()).facts
+    process = next(each for each in known[Process] if each.pid == pid)
+    assert callable(between)
+    between()
+    return collect(host, [stacks], known).facts, process
+
+
+def sleeper(then: str = "None") -> subprocess.Popen[bytes]:
+    """A Python process that calls itself a rank; at SIGUSR1 it does something else."""
+    code = (
+        f"import os, signal, time; signal.signal(signal.SIGUSR1, lambda *_: {then}); print(1, flush=True)\n"
+        "while True: time.sleep(60)"
+    )
+    environ = os.environ | {"RANK": "0", "WORLD_SIZE": "2"}
+    process = subprocess.Popen([sys.executable, "-I", "-c", code], env=environ, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"1\n"
+    return process
+
+
+def reason(facts: Facts) -> str:
+    absent: Absent
+    (absent,) = (each for each in facts.absents if each.kind == Stack.kind())
+    return absent.reason
+
+
+def test_a_process_that_ends_between_two_looks_has_no_stack() -> None:
+    process = sleeper()
+    facts, _ = look(process.pid, lambda: (process.kill(), process.wait()))
+    assert facts[Stack] == ()
+    assert reason(facts) == f"PID {process.pid} ended meanwhile"
+
+
+def test_a_process_that_became_another_program_is_not_described_by_its_stack() -> None:
+    again = f"os.execv({sys.executable!r}, ['python', '-c', 'import time; print(2, flush=True); time.sleep(60)'])"
+    process = sleeper(again)
+
+    def become() -> None:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout is not None and process.stdout.readline() == b"2\n"
+
+    try:
+        facts, seen = look(process.pid, become)
+        assert facts[Stack] == ()
+        assert reason(facts) == f"PID {process.pid} ended meanwhile, or runs another program by now"
+        assert "RANK" in seen.variables
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_program_that_is_replaced_while_it_is_read_is_read_anew() -> None:
+    """A hundred times a second a process becomes the next one of two programs: arguments and variables belong together."""
+    chain = HANGS / "turncoat.py"
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(chain), "A"], env={"RANK": "0", "TURN": "A", "PATH": "/bin"}
+    )
+    try:
+        seen = 0
+        end = time.monotonic() + 30
+        while seen < 12 and time.monotonic() < end:
+            facts = collect(
+                Host(30), job_probes([process.pid], every=False, stacks=False, native=False)[:1], Facts()
+            ).facts
+            for each in facts[Process]:
+                if each.pid == process.pid and each.arguments and each.set_at_start is not None:
+                    assert each.set_at_start["RANK"] == each.arguments[-1].replace("A", "0").replace("B", "1")
+                    seen += 1
+        assert seen
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_rank_that_ends_while_the_whole_job_is_looked_at() -> None:
+    with running(Fault("leaving", (), None, (rank(0, 3), rank(1, 3)), "", settle=1.0)) as (first, second):
+        attaching = subprocess.Popen(
+            [sys.executable, "-m", "ddp_doctor", "attach", str(first.pid)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        time.sleep(0.4)
+        second.kill()
+        second.wait()
+        shown, _ = attaching.communicate(timeout=60)
+    assert attaching.returncode in (1, 4)
+    assert "Traceback" not in shown and "crashed" not in shown
