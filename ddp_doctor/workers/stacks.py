@@ -253,7 +253,9 @@ class Looks:
         if threads is None and not late:
             # a process that starts, or whose threads change what is being read, refuses for a moment
             threads, error, late = self._dump(pid, "--nonblocking")
-        if threads is None:
+        if threads is None and identity_of(pid) == (None, None):
+            self._tell({"pid": pid, "start_time": None, "image": None})
+        elif threads is None:
             self._tell({"pid": pid, "error": error[-600:], "late": late})
         else:
             self._first[pid] = threads, bool(waits and not native)

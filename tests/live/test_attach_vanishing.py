@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import Fault, Part, rank, running
-from jobs import HANGS, doctor
+from jobs import doctor
 
 from ddp_doctor.collect import collect
 from ddp_doctor.facts.job import Process
@@ -19,6 +20,7 @@ from ddp_doctor.facts.process import Stack
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts
 from ddp_doctor.probes.job import job_probes
+from ddp_doctor.workers import processes
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 STORM = Part("storm.py", (), {"MASTER_PORT": "{port}"}, contained=True)
@@ -53,12 +55,12 @@ def pids_made() -> int:
 def look(pid: int, between: object) -> tuple[Facts, Process]:
     """Processes, then what `between` does, then stacks."""
     host = Host(30)
-    processes, stacks, *_ = job_probes([pid], every=False, stacks=True, native=False)
-    known = collect(host, [processes], Facts()).facts
+    of_processes, of_stacks, *_ = job_probes([pid], every=False, stacks=True, native=False)
+    known = collect(host, [of_processes], Facts()).facts
     process = next(each for each in known[Process] if each.pid == pid)
     assert callable(between)
     between()
-    return collect(host, [stacks], known).facts, process
+    return collect(host, [of_stacks], known).facts, process
 
 
 def sleeper(then: str = "None") -> subprocess.Popen[bytes]:
@@ -105,26 +107,27 @@ def test_a_process_that_became_another_program_is_not_described_by_its_stack() -
 
 
 def test_a_program_that_is_replaced_while_it_is_read_is_read_anew() -> None:
-    """A hundred times a second a process becomes the next one of two programs: arguments and variables belong together."""
-    chain = HANGS / "turncoat.py"
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(chain), "A"], env={"RANK": "0", "TURN": "A", "PATH": "/bin"}
-    )
+    """Between the kernel's numbers and the memory of one PID lies time for another program."""
+    process = sleeper("os.execv('/bin/sleep', ['sleep', '60'])")
+    said: list[dict[str, Any]] = []
     try:
-        seen = 0
-        end = time.monotonic() + 30
-        while seen < 12 and time.monotonic() < end:
-            facts = collect(
-                Host(30), job_probes([process.pid], every=False, stacks=False, native=False)[:1], Facts()
-            ).facts
-            for each in facts[Process]:
-                if each.pid == process.pid and each.arguments and each.set_at_start is not None:
-                    assert each.set_at_start["RANK"] == each.arguments[-1].replace("A", "0").replace("B", "1")
-                    seen += 1
-        assert seen
+        now = processes.uptime()
+        found = processes.basics(process.pid, now)
+        view = processes.View({"variables": "RANK$"}, said.append, {process.pid: found}, now)
+        view.cheap(found)
+        assert view.dear(found)
+        process.send_signal(signal.SIGUSR1)
+        while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
+            time.sleep(0.01)
+        assert not view.dear(found)
+        fresh = processes.basics(process.pid, now)
+        view.cheap(fresh)
+        assert view.dear(fresh)
+        assert said[-1]["arguments"] == ["sleep", "60"]
     finally:
         process.kill()
         process.wait()
+    assert not view.dear(fresh)
 
 
 def test_a_rank_that_ends_while_the_whole_job_is_looked_at() -> None:
