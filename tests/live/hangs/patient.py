@@ -20,11 +20,12 @@ def spawn_that_never_returns():
     libc.posix_spawn(ctypes.byref(pid), b"/bin/true", actions, None, arguments, environ)
 
 
-if os.environ["HOW"] == "threads":
-    for _ in range(250):
-        threading.Thread(target=time.sleep, args=(10000,), daemon=True).start()
-else:
-    threading.Thread(target=spawn_that_never_returns, daemon=True).start()
-time.sleep(0.5)
-ready()
-time.sleep(10000)
+if __name__ == "__main__":
+    if os.environ["HOW"] == "threads":
+        for _ in range(250):
+            threading.Thread(target=time.sleep, args=(10000,), daemon=True).start()
+    else:
+        threading.Thread(target=spawn_that_never_returns, daemon=True).start()
+    time.sleep(0.5)
+    ready()
+    time.sleep(10000)
