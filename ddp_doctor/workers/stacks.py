@@ -130,6 +130,14 @@ def id_in_memory(pid, record, known):
     return next((word for word in words if word in known), None)
 
 
+def take_back_stop(pid):
+    """Undo the requests to stop of a py-spy that was killed: one that still waits for a thread would stop the process."""
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except OSError:
+        pass
+
+
 def dump(py_spy, pid, seconds, *flags):
     argv = [py_spy, "dump", "--json", "--pid", str(pid), *flags]
     pauses = "--nonblocking" not in flags
@@ -140,8 +148,7 @@ def dump(py_spy, pid, seconds, *flags):
         process.kill()
         process.wait()
         if pauses:
-            # the request to stop that it sent may still wait for a thread; this takes it back
-            os.kill(pid, signal.SIGCONT)
+            take_back_stop(pid)
         return None, "no answer from py-spy in %.1f s" % seconds, True
     if process.returncode != 0 or not out.strip():
         return None, error.decode("utf-8", "replace").strip() or "exit code %s" % process.returncode, False
