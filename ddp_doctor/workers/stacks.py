@@ -30,7 +30,7 @@ class Clock:
     """Nanoseconds each thread of a process has run, and when they were read; `of` is None where the kernel counts none."""
 
     def __init__(self, pid):
-        base = "/proc/%d/task/" % pid
+        base = self._base = "/proc/%d/task/" % pid
         self.at, self.of = time.monotonic(), None
         try:
             tasks = os.listdir(base)
@@ -41,10 +41,18 @@ class Clock:
         self.whole = sum(self.of.values()) / 1e9 if self.of is not None else ticks_used(pid)
 
     def ran_since(self, before):
-        """Threads that ran since then or came since then; None where that is not known."""
-        if self.of is None or before.of is None:
-            return None
-        return {task for task, used in self.of.items() if before.of.get(task) != used}
+        """Threads that ran since then or came since then."""
+        return {task for task, used in (self.of or {}).items() if (before.of or {}).get(task) != used}
+
+    def still_since(self, before, tasks):
+        """Whether it is certain that none of these threads ran since then, or runs now, on a CPU whose clock may rest."""
+        if self.of is None or before.of is None or not tasks:
+            return False
+        for task in tasks:
+            fields = stat_fields("%s%s/stat" % (self._base, task))
+            if fields is None or fields[0] == b"R" or before.of.get(task, -1) != self.of.get(task):
+                return False
+        return True
 
 
 def ticks_used(pid):
@@ -77,7 +85,7 @@ def share(pid, before, after, wanted=""):
             return None
         return round(max(0.0, after.whole - before.whole) / seconds, 4)
     used = 0
-    for task in after.ran_since(before) or ():
+    for task in after.ran_since(before):
         try:
             if wanted.encode() in read("/proc/%d/task/%d/comm" % (pid, task)):
                 used += after.of[task] - before.of.get(task, 0)
@@ -252,9 +260,8 @@ class Looks:
         before = self._begun[pid]
         native = self._request.get("native") and not must_not_wait(pid)
         self._pause(pid, FIRST_PAUSE)
-        ran = Clock(pid).ran_since(before)
         # one that waits stands where it stands: its arguments can be had at once
-        waits = ran is not None and pid not in ran
+        waits = Clock(pid).still_since(before, [pid])
         flags = ("--native",) if native else ("--nonblocking", "--locals") if waits else ("--nonblocking",)
         threads, error, late = self._dump(pid, *flags)
         if threads is None and not late:
@@ -265,16 +272,15 @@ class Looks:
         elif threads is None:
             self._tell({"pid": pid, "error": error[-600:], "late": late})
         else:
-            self._first[pid] = threads, bool(waits and not native)
+            self._first[pid] = threads, waits and not native
 
     def _look_again(self, pid):
         threads, with_arguments = self._first[pid]
         before = self._begun[pid]
         self._pause(pid, WHOLE_PAUSE)
         after = Clock(pid)
-        ran = after.ran_since(before)
         moved = []
-        if not with_arguments or ran is None or any(identity(thread) in ran for thread in threads):
+        if not with_arguments or not after.still_since(before, [identity(thread) for thread in threads]):
             threads, moved = self._compare(pid, threads)
         started, image = identity_of(pid)
         head = {"pid": pid, "start_time": started, "image": image, "moved": moved}

@@ -55,6 +55,7 @@ def test_a_container_changes_nothing_in_what_is_found() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_lines_of_a_script_that_only_the_container_holds_are_read() -> None:
     """A barrier under `if rank == 0`: the condition stands in a file on a file system mounted in the container alone."""
     fault = Fault(

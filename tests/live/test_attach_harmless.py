@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -138,12 +139,14 @@ def said_by_the_doctor() -> bytes:
     return sent
 
 
-def test_a_store_goes_on_wherever_in_a_query_the_doctor_dies() -> None:
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_store_goes_on_wherever_in_a_query_the_doctor_dies(step: int) -> None:
     sent = said_by_the_doctor()
     assert len(sent) > 300 and b"/default_pg/0//cpu//0/7" in sent
     undisturbed, after = [], []
     with legacy_store() as port:
-        for end in [*range(1, 60), *range(60, len(sent), 7)]:
+        # within the first number, at its end, within the second question, and so on
+        for end in sorted({1, 4, 5, 10, 11, 19, 27, 32, *range(1, len(sent), step)}):
             undisturbed.append(seconds_to_an_answer(port))
             with socket.create_connection(("127.0.0.1", port)) as dying:
                 dying.sendall(sent[:end])
@@ -256,3 +259,14 @@ def test_a_job_that_has_little_memory_left_outlives_the_doctor() -> None:
                 assert "Traceback" not in done.stderr
             assert kills(group) > 0
             (group / "memory.limit_in_bytes").write_text("-1")
+
+
+@pytest.mark.slow
+def test_a_training_loop_loses_no_more_to_being_looked_at_than_to_any_other_program() -> None:
+    benchmark = ROOT / "benchmarks" / "attach_harmless.py"
+    done = subprocess.run(
+        [sys.executable, str(benchmark), "--attaches", "15", "--json"], capture_output=True, text=True, check=False
+    )
+    for row in json.loads(done.stdout):
+        assert not row["dead"] and not row["changed_state"]
+        assert row["longest_step"] < row["longest_step_beside"] + 0.050
