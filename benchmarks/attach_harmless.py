@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import shutil
 import statistics
 import struct
 import subprocess
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "live")]
@@ -87,7 +89,7 @@ def fault(how: str, folder: Path) -> Fault:
     return Fault(how, (), None, parts, "", settle=1.0)
 
 
-def measured(how: str, attaches: int, bystander: int) -> dict[str, object]:
+def measured(how: str, attaches: int, bystander: int) -> dict[str, Any]:
     """Losses of one loop over that many attaches, with as many to the bystander between them."""
     folder = Path(tempfile.mkdtemp(prefix="ddp-doctor-steps-"))
     looked, beside, longest, elsewhere = [], [], [], []
@@ -106,9 +108,7 @@ def measured(how: str, attaches: int, bystander: int) -> dict[str, object]:
                 gaps.append(max(gap for _, gap in costs))
         dead = sum(process.poll() is not None for process in started)
         changed = [loop.states() for loop in loops] != states
-    for file in folder.iterdir():
-        file.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     return {
         "loop": how,
         "attaches": attaches,
@@ -129,20 +129,24 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
     given = parser.parse_args()
     each = -(-given.attaches // len(LOOPS))
-    with running(fault("threads", Path(tempfile.mkdtemp(prefix="ddp-doctor-steps-")))) as (other,):
-        rows = [measured(how, each, other.pid) for how in LOOPS]
-    met = True
-    for row in rows:
-        good = row["more"] <= MOST_LOST and not row["dead"] and not row["changed_state"]  # type: ignore[operator]
-        met &= good
-        if not given.json:
-            print(
-                f"{row['loop']:16} {row['attaches']} attaches: lost {1000 * row['lost']:.0f} ms each "  # type: ignore[operator]
-                f"({1000 * row['lost_beside']:.0f} ms while another job was looked at, {1000 * row['more']:.0f} ms more), "  # type: ignore[operator]
-                f"longest step {1000 * row['longest_step']:.0f} ms ({1000 * row['longest_step_beside']:.0f} ms), "  # type: ignore[operator]
-                f"{row['dead']} died, state {'changed' if row['changed_state'] else 'unchanged'}"
-                f"{'' if good else '  missed'}"
-            )
+    rows, met = [], True
+    folder = Path(tempfile.mkdtemp(prefix="ddp-doctor-steps-"))
+    with running(fault("threads", folder)) as (other,):
+        for how in LOOPS:
+            row = measured(how, each, other.pid)
+            rows.append(row)
+            good = row["more"] <= MOST_LOST and not row["dead"] and not row["changed_state"]
+            met &= good
+            if not given.json:
+                print(
+                    f"{row['loop']:16} {row['attaches']} attaches: lost {1000 * row['lost']:.0f} ms each "
+                    f"({1000 * row['lost_beside']:.0f} ms while another job was looked at, {1000 * row['more']:.0f} ms more), "
+                    f"longest step {1000 * row['longest_step']:.0f} ms ({1000 * row['longest_step_beside']:.0f} ms), "
+                    f"{row['dead']} died, state {'changed' if row['changed_state'] else 'unchanged'}"
+                    f"{'' if good else '  missed'}",
+                    flush=True,
+                )
+    shutil.rmtree(folder)
     if given.json:
         print(json.dumps(rows))
     return 0 if met else 1

