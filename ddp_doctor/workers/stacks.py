@@ -208,8 +208,11 @@ def places(threads):
     }
 
 
-def depth(thread):
-    return len(thread.get("frames", ()))
+def wholeness(thread):
+    """Whether its outermost frame is where threads begin, and how many frames there are."""
+    names = [frame.get("name", "") for frame in thread.get("frames", ())]
+    begins = bool(names) and (names[-1] in ("<module>", "_run_module_as_main") or names[-1].endswith("_bootstrap"))
+    return begins, len(names)
 
 
 class Looks:
@@ -302,11 +305,11 @@ class Looks:
         moved = [key for key, frames in places(again).items() if first.get(key) not in (None, frames)]
         if self._request.get("native"):
             return threads, moved
-        # of a thread that ran while it was read, outer frames can be lost: the deeper look is the whole one
+        # of a thread that ran while it was read, outer frames can be lost
         return [
             now.get(identity(thread), thread)
             if identity(thread) not in moved
-            else max(thread, now[identity(thread)], key=depth)
+            else max(thread, now[identity(thread)], key=wholeness)
             for thread in threads
         ], moved
 

@@ -85,3 +85,13 @@ def test_a_clock_tells_who_ran() -> None:
     assert me in second.ran_since(first) and sleeping not in second.ran_since(first)
     awake.set()
     sleeper.join()
+
+
+def test_a_stack_that_lost_its_outer_frames_yields_to_the_whole_one() -> None:
+    def seen(*names: str) -> dict[str, object]:
+        return {"frames": [{"name": name} for name in names]}
+
+    torn = seen("_call", "_handle_fromlist", "import_", "leaf")
+    assert stacks.wholeness(seen("train", "<module>")) > stacks.wholeness(torn)
+    assert stacks.wholeness(seen("run", "Thread._bootstrap")) > stacks.wholeness(torn)
+    assert stacks.wholeness(torn) > stacks.wholeness(seen("leaf")) > stacks.wholeness(seen())
