@@ -31,7 +31,7 @@ STORM = Part("storm.py", (), {"MASTER_PORT": "{port}"}, contained=True)
 def test_two_ranks_are_described_right_in_a_storm_of_others(rounds: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root for namespaces")
-    with running(Fault("storm", (), None, (STORM,), "", settle=6.0)) as (storm,):
+    with running(Fault("storm", (), None, (STORM,), "", marks=3, settle=3.0)) as (storm,):
         before = pids_made()
         for _ in range(rounds):
             code, report = doctor("attach", str(storm.pid))
@@ -40,7 +40,7 @@ def test_two_ranks_are_described_right_in_a_storm_of_others(rounds: int) -> None
             assert [each for each in report["probes"] if each["status"] == "crashed"] == []
             mine = {row["rank"]: row for row in report["ranks"] if row["rank"] in (0, 1)}
             assert set(mine) == {0, 1}, report["ranks"]
-            assert all(row["call"] == "init_process_group" and "meet.py" in row["where"] for row in mine.values())
+            assert all(r["call"] == "init_process_group" and "meet.py" in r["where"] for r in mine.values()), mine
             strangers = [row for row in report["ranks"] if row["rank"] not in (0, 1)]
             assert all("meet.py" not in (row["where"] or "") for row in strangers), strangers
         assert pids_made() > before + 200 * rounds / 3
