@@ -67,6 +67,10 @@ class Process(Fact, frozen=True, kw_only=True):
     """Whether it runs Python at all; None where that cannot be seen."""
     asked: bool = False
     """Whether the user named it."""
+    image: int = 0
+    """Where its stack begins: another number after exec; 0 where this user may not see it."""
+    sockets_read: bool = True
+    """Whether its open sockets could be seen."""
 
     @property
     def pid(self) -> int:

@@ -291,6 +291,13 @@ def _without_stack(process: Process, draft: _Draft, task: Task | None) -> Activi
         return narrowed(base, wchan, process, draft.connections, draft.port)
     to_store = [each for each in draft.connections if draft.port is not None and each.peer_port == draft.port]
     hosts = any(name.startswith("pt_tcpstore") for name in names)
+    if hosts and not process.sockets_read:
+        return Activity(
+            doing="waiting-for-clients",
+            call="init_process_group",
+            at_least=Stage.STORE_CONNECT,
+            at_most=Stage.STORE_WAIT,
+        )
     if hosts or any(each.state in ("SYN_SENT", "ESTABLISHED") for each in to_store):
         base = Activity(
             doing="refused", call="init_process_group", at_least=Stage.STORE_CONNECT, at_most=Stage.STORE_WAIT

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -82,7 +84,7 @@ def _surroundings(host: Host, known: Facts) -> Iterator[Observation]:
         yield from _call_sites(host, view, processes)
         yield from _names(host, view, processes)
         yield from _files(host, view, processes)
-        yield from _store(host, view, processes, known[Listener])
+        yield from _store(host, view, processes, known)
 
 
 def _call_sites(host: Host, view: JobView, processes: Mapping[int, Process]) -> Iterator[Observation]:
@@ -152,17 +154,16 @@ def _files(host: Host, view: JobView, processes: Mapping[int, Process]) -> Itera
         yield msgspec.convert({**fields, "source": fields["path"]}, FileStoreState)
 
 
-def _store(
-    host: Host, view: JobView, processes: Mapping[int, Process], listeners: Sequence[Listener]
-) -> Iterator[Observation]:
-    """Ask the job's own store, and only where a process of the job itself is seen to host it."""
+def _store(host: Host, view: JobView, processes: Mapping[int, Process], known: Facts) -> Iterator[Observation]:
+    """Ask the job's own store, and only at a port that is shown to be it."""
     waiting = [rank for rank in view.waiting if rank.doing in ("waiting-for-clients", "store-key", "gloo-mesh")]
     ports = {rank.master_port for rank in waiting}
     size = min(view.job.world_size or 0, MOST_KEYS)
-    for listener in listeners:
+    for listener in known[Listener]:
         process = processes.get(listener.owner or 0)
-        hosts = process is not None and any(name.startswith("pt_tcpstore") for name in process.threads)
-        if process is None or not hosts or listener.port not in ports or process.state in ("T", "t", "D", "Z"):
+        if process is None or listener.port not in ports or process.state in ("T", "t", "D", "Z"):
+            continue
+        if not _hosts_store(process, listener, view, known[Connection]):
             continue
         address = "127.0.0.1" if listener.address in ("0.0.0.0", "::") else listener.address
         groups = sorted({number(rank.group) or 0 for rank in waiting})[:3]
@@ -183,6 +184,23 @@ def _store(
                 network=listener.network,
             )
         return
+
+
+def _hosts_store(process: Process, listener: Listener, view: JobView, connections: Sequence[Connection]) -> bool:
+    """Whether a listening socket is a TCPStore's: its process runs a store's thread, and means this port by MASTER_PORT.
+
+    NCCL's bootstrap listens in rank 0 as well, and another rank's MASTER_PORT may be its port by mistake. A process
+    without a MASTER_PORT of its own, as torchrun's agent, is a client of the store it hosts.
+    """
+    if not any(name.startswith("pt_tcpstore") for name in process.threads):
+        return False
+    own = next((each for each in (*view.ranks, *view.others) if each.subject.process == process.subject.process), None)
+    if own is not None and own.master_port is not None:
+        return own.master_port == listener.port
+    return any(
+        each.subject.pid == process.pid and each.peer_port == listener.port and each.state == "ESTABLISHED"
+        for each in connections
+    )
 
 
 def _inside(host: Host, process: Process, *, mount: bool = False) -> tuple[str, ...] | None:
@@ -249,7 +267,13 @@ def _read(host: Host, asked: frozenset[int]) -> tuple[list[Process], list[Connec
     if not done:
         status = "crashed" if answer.status == "ok" else answer.status
         absents.append(Absent(kind=Process.kind(), about=Subject(host=host.name), status=status, reason=answer.reason))
-    return (*_decode(host, answer, asked), absents)
+    processes, connections, listeners = _decode(host, answer, asked)
+    absents += [
+        refused(host, process.pid, process.subject, "ok", "permission denied", kind=Connection.kind())
+        for process in processes
+        if not process.sockets_read and not process.gone
+    ]
+    return processes, connections, listeners, absents
 
 
 def _decode(
@@ -263,6 +287,9 @@ def _decode(
             raw[message["process"]["pid"]] = message["process"]
         elif "more" in message and message["more"] in raw:
             raw[message["more"]].update({name: value for name, value in message.items() if name != "more"})
+        elif "changed" in message:
+            raw.pop(message["changed"], None)
+            connections = [each for each in connections if each.subject.pid != message["changed"]]
         elif "sockets" in message:
             subject = _subject(host, raw[message["sockets"]])
             connections += [_connection(subject, message["network"], row) for row in message["rows"]]
@@ -333,8 +360,9 @@ def _stacks(host: Host, known: Facts, native: bool) -> Iterator[Observation]:
         head = heads.get(pid, {"error": answer.reason or "no answer", "late": answer.status == "timeout"})
         if "error" in head:
             yield refused(host, pid, process.subject, "timeout" if head.get("late") else "ok", head["error"])
-        elif not head.get("same") or head["start_time"] != process.subject.start_time:
-            yield Absent(kind=Stack.kind(), about=process.subject, status="absent", reason=f"PID {pid} ended meanwhile")
+        elif (head["start_time"], head["image"]) != (process.subject.start_time, process.image):
+            reason = f"PID {pid} ended meanwhile" + (", or runs another program by now" if head["start_time"] else "")
+            yield Absent(kind=Stack.kind(), about=process.subject, status="absent", reason=reason)
         else:
             moved = {int(thread) for thread in head["moved"] or ()} if head.get("moved") is not None else None
             for stack in read_threads(threads.get(pid, []), f"pid {pid}", process.subject):
@@ -346,30 +374,47 @@ def _stacks(host: Host, known: Facts, native: bool) -> Iterator[Observation]:
                 )
 
 
-def refused(host: Host, pid: int, subject: Subject, status: str, why: str) -> Absent:
-    """Why py-spy could not read a process, and the exact command that can."""
+def refused(host: Host, pid: int, subject: Subject, status: str, why: str, kind: str = "") -> Absent:
+    """Why a process's stacks, or what else `kind` says, could not be read, and the exact command that can."""
+    kind = kind or Stack.kind()
     me = host.kernel("/proc/self/status") or ""
     theirs = host.kernel(f"/proc/{pid}/status") or ""
     scope = (host.kernel("/proc/sys/kernel/yama/ptrace_scope") or "0").strip()
-    command = f"sudo {sysconfig.get_path('scripts')}/ddp-doctor attach {pid}"
+    command = f"sudo {_own_command()} attach {pid}"
     retry = f'run "{command}"'
     if re.search(r"ermission|not permitted", why):
         if _field(me, "Uid") != _field(theirs, "Uid"):
             reason = f"cannot read PID {pid}: it belongs to another user (uid {_field(theirs, 'Uid')})"
+        elif scope == "3":
+            reason = f"cannot read PID {pid}: kernel.yama.ptrace_scope is 3, which nobody may pass until the next boot"
+            retry = f"without stacks: {_own_command()} attach --no-stacks {pid}"
         elif scope != "0":
             reason = f"cannot read PID {pid}: kernel.yama.ptrace_scope is {scope}"
             retry += ', or "sudo sysctl kernel.yama.ptrace_scope=0" for all of this user\'s processes'
         else:
             reason = f"cannot read PID {pid}: this process lacks the capability SYS_PTRACE"
             retry = "in Docker add --cap-add SYS_PTRACE, or " + retry
-        return Absent(kind=Stack.kind(), about=subject, status="denied", reason=reason, how_to_get=retry)
+        return Absent(kind=kind, about=subject, status="denied", reason=reason, how_to_get=retry)
     last = why.splitlines()[-1] if why else status
     return Absent(
-        kind=Stack.kind(),
+        kind=kind,
         about=subject,
         status="timeout" if status == "timeout" else "absent",
         reason=f"py-spy on PID {pid}: {last}",
     )
+
+
+def _own_command() -> str:
+    """What starts this same doctor whatever PATH says, as root's may not hold it."""
+    installed = Path(sysconfig.get_path("scripts"), "ddp-doctor")
+    if installed.exists():
+        return str(installed)
+    folders = [
+        each
+        for each in dict.fromkeys(map(os.path.abspath, sys.path))
+        if list(Path(each).glob("ddp_doctor*/__init__.py"))
+    ]
+    return f"env PYTHONPATH={shlex.quote(':'.join(folders))} {shlex.quote(sys.executable or 'python3')} -m ddp_doctor"
 
 
 def _field(status: str, name: str) -> str:

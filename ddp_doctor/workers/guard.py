@@ -34,6 +34,15 @@ def die_first_when_memory_is_short():
         pass
 
 
+def code_of(worker):
+    """The worker compiled; from the bytecode of an installation where it is there for this Python, and never writing any."""
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    loader = sys.modules["_frozen_importlib_external"].SourceFileLoader("ddp_doctor_worker", worker)
+    code = loader.get_code("ddp_doctor_worker")
+    sys.dont_write_bytecode = writes
+    return code
+
+
 def main():
     worker, channel_fd, parent_pid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     die_with_parent(parent_pid)
@@ -54,8 +63,7 @@ def main():
         "die_with_parent": die_with_parent,
         "channel": channel,
     }
-    with open(worker, encoding="utf-8") as file:
-        exec(compile(file.read(), worker, "exec"), scope)
+    exec(code_of(worker), scope)
     if "forks" in request:
         start_forks(request["forks"], scope, channel, say)
     else:

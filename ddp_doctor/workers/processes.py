@@ -20,6 +20,7 @@ PYTHON = re.compile(r"python|^pt_|^ray|torchrun|accelerate|deepspeed|^gloo", re.
 MOST_SOCKETS = 150
 MOST_TASKS = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def read(path, limit=1 << 20):
@@ -56,13 +57,28 @@ def namespace(pid, kind):
     return int(found.group(1)) if found else None
 
 
+def identity(fields):
+    """When a process started, and where its stack begins: another one after exec; 0 where this user may not see it."""
+    return int(fields[19]), int(fields[25]) if len(fields) > 25 else 0
+
+
+def unchanged(found):
+    """Whether the PID is still the process, and the program, that it was when its basics were read."""
+    try:
+        _, fields = stat_of("/proc/%d/stat" % found["pid"])
+        return fields[0] in (b"Z", b"X") or identity(fields) == (found["start_time"], found["image"])
+    except (OSError, IndexError, ValueError):
+        return False
+
+
 def basics(pid, now):
     """What never blocks."""
     command, fields = stat_of("/proc/%d/stat" % pid)
-    start = int(fields[19])
+    start, image = identity(fields)
     found = {
         "pid": pid,
         "start_time": start,
+        "image": image,
         "command": command,
         "state": fields[0].decode(),
         "parent": int(fields[1]),
@@ -162,15 +178,19 @@ def text_whole(path):
 
 
 def inodes(pid):
+    """Inodes of its sockets; None where this user may not see them, even if the numbers of its descriptors show."""
     found = set()
+    base = "/proc/%d/fd/" % pid
     try:
-        names = os.listdir("/proc/%d/fd" % pid)
+        for name in os.listdir(base):
+            try:
+                target = os.readlink(base + name)
+            except FileNotFoundError:
+                continue
+            if target.startswith("socket:["):
+                found.add(int(target[8:-1]))
     except OSError:
         return None
-    for name in names:
-        target = link("/proc/%d/fd/%s" % (pid, name))
-        if target.startswith("socket:["):
-            found.add(int(target[8:-1]))
     return found
 
 
@@ -240,6 +260,8 @@ def environment_now(pid, maps, wanted):
     """The environment in a process's memory: it holds what the program set itself, which /proc/PID/environ does not."""
     base = path = None
     for line in maps.splitlines():
+        if "/libc" not in line and "/ld-musl-" not in line:
+            continue
         words = line.split(None, 5)
         if len(words) == 6 and LIBC.search(words[5]) and int(words[2], 16) == 0:
             base, path = int(words[0].partition("-")[0], 16), words[5]
@@ -250,10 +272,18 @@ def environment_now(pid, maps, wanted):
     if offset is None:
         return None
     with open("/proc/%d/mem" % pid, "rb", 0) as memory:
+        pages = {}
 
         def at(place, size):
-            memory.seek(place)
-            return memory.read(size)
+            """Bytes of one page or more; strings of an environment lie side by side, so each page is read once."""
+            got = b""
+            while len(got) < size:
+                number, offset = divmod(place + len(got), PAGE)
+                if number not in pages:
+                    memory.seek(number * PAGE)
+                    pages[number] = memory.read(PAGE)
+                got += pages[number][offset : offset + size - len(got)]
+            return got
 
         (array,) = struct.unpack("<Q", at(base + offset, 8))
         if not array:
@@ -267,7 +297,7 @@ def environment_now(pid, maps, wanted):
             piece = b""
             while b"\0" not in piece and len(piece) < 8192:
                 place = pointer + len(piece)
-                piece += at(place, min(256, 4096 - place % 4096))
+                piece += at(place, PAGE - place % PAGE)
             name, _, value = piece.partition(b"\0")[0].partition(b"=")
             name = name.decode("utf-8", "replace")
             if wanted(name):
@@ -280,11 +310,8 @@ def looks_like_python(pid, command):
 
 
 def main(request, say, hear):
-    patterns = re.compile(request["variables"])
-    skipped = set(request.get("skip", ()))
     asked = set(request.get("pids", ()))
     now = uptime()
-    wanted = patterns.match
     me = os.getpid(), os.getppid()
     everyone, chosen = {}, []
     for entry in os.listdir("/proc"):
@@ -299,41 +326,70 @@ def main(request, say, hear):
     for pid, found in everyone.items():
         if pid in python or pid in asked or (found["state"] == "Z" and found["parent"] in python):
             chosen.append(found)
-    waiting = locks()
-    tables, owners, networks = {}, {}, {}
+    view = View(request, say, everyone, now)
     for found in chosen:
+        view.cheap(found)
+    for found in chosen:
+        if not view.dear(found):
+            # it ended, or became another program, or another process has its PID by now
+            say({"changed": found["pid"]})
+            try:
+                fresh = basics(found["pid"], uptime())
+                if looks_like_python(fresh["pid"], fresh["command"]):
+                    view.cheap(fresh)
+                    if not view.dear(fresh):
+                        say({"changed": fresh["pid"]})
+            except (OSError, IndexError, ValueError):
+                continue
+    listeners(say, view.tables, view.owners, view.masters, everyone, now)
+    say({"done": True})
+
+
+class View:
+    """What is said about one process after the other."""
+
+    def __init__(self, request, say, everyone, now):
+        self.say, self.everyone, self.now = say, everyone, now
+        self.wanted = re.compile(request["variables"]).match
+        self.skipped = set(request.get("skip", ()))
+        self.masters = set(request.get("ports", ()))
+        self.waiting = locks()
+        self.tables, self.owners = {}, {}
+
+    def cheap(self, found):
+        """What never blocks: the kernel's own numbers, threads and sockets."""
         pid = found["pid"]
         try:
-            more_basics(found, now)
+            more_basics(found, self.now)
         except (OSError, ValueError):
             found.setdefault("tasks", [])
         found.update(waiting_on(pid))
-        if pid in waiting:
-            found["lock_holder"] = waiting[pid]
+        if pid in self.waiting:
+            found["lock_holder"] = self.waiting[pid]
         chain = found["ancestors"] = []
-        while len(chain) < 12 and (chain[-1] if chain else pid) in everyone:
-            chain.append(everyone[chain[-1] if chain else pid]["parent"])
+        while len(chain) < 12 and (chain[-1] if chain else pid) in self.everyone:
+            chain.append(self.everyone[chain[-1] if chain else pid]["parent"])
+        own = inodes(pid)
+        found["sockets_read"] = own is not None
         names = sorted({task[1] for task in found["tasks"]})
         found["tasks"], tasks = found["tasks"][:400], found["tasks"]
-        say({"process": found, "names": names, "threads": len(tasks)})
-        own = inodes(pid)
+        self.say({"process": found, "names": names, "threads": len(tasks)})
         if own is None:
-            say({"sockets_denied": pid})
-            continue
+            return
         network = found.get("network")
-        if network not in tables:
-            tables[network] = socket_table(pid)
-            networks[network] = pid
-        rows = [row for inode in own for row in tables[network].get(inode, ())]
-        owners.update((inode, pid) for inode in own)
+        if network not in self.tables:
+            self.tables[network] = socket_table(pid)
+        rows = [row for inode in own for row in self.tables[network].get(inode, ())]
+        self.owners.update((inode, pid) for inode in own)
         for start in range(0, len(rows), MOST_SOCKETS):
-            say({"sockets": pid, "network": network, "rows": rows[start : start + MOST_SOCKETS]})
-    masters = set(request.get("ports", ()))
-    for found in chosen:
+            self.say({"sockets": pid, "network": network, "rows": rows[start : start + MOST_SOCKETS]})
+
+    def dear(self, found):
+        """What needs the memory map, and can block; False where this is no longer the process it was."""
         pid = found["pid"]
-        if pid in skipped or found["state"] in "ZX":
-            continue
-        say({"begin": pid})
+        if pid in self.skipped or found["state"] in "ZX":
+            return True
+        self.say({"begin": pid})
         more = {"more": pid}
         try:
             more["arguments"] = [
@@ -344,22 +400,23 @@ def main(request, say, hear):
         except OSError:
             pass
         try:
-            more["set_at_start"] = variables(read("/proc/%d/environ" % pid), wanted)
+            more["set_at_start"] = variables(read("/proc/%d/environ" % pid), self.wanted)
         except OSError as error:
             more["environ_error"] = error.errno
         try:
             maps = text_whole("/proc/%d/maps" % pid)
             more["torch"] = "/libtorch_cpu" in maps or "/libc10." in maps
             more["python"] = looks_like_python(pid, found["command"]) or more["torch"] or "/libpython" in maps
-            more["now"] = environment_now(pid, maps, wanted)
+            more["now"] = environment_now(pid, maps, self.wanted)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass
-        say(more)
+        if not unchanged(found):
+            return False
+        self.say(more)
         port = (more.get("now") or more.get("set_at_start") or {}).get("MASTER_PORT", "")
         if port.isdigit():
-            masters.add(int(port))
-    listeners(say, tables, owners, masters, everyone, now)
-    say({"done": True})
+            self.masters.add(int(port))
+        return True
 
 
 def listeners(say, tables, owners, masters, everyone, now):

@@ -38,7 +38,7 @@ class Part:
     knows: tuple[str, ...] = ("10.77.0.1 hostA", "10.77.0.2 hostB")
     """The lines of that host's /etc/hosts besides localhost."""
     contained: bool = False
-    """Whether it starts in PID, mount, IPC and network namespaces of its own."""
+    """Whether it starts in user, PID, mount, IPC and network namespaces of its own."""
     waited_for: bool = True
     """Whether it marks the moment before its hang."""
     bystander: bool = False
@@ -385,7 +385,7 @@ def _hosts(fault: Fault, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
 def _on(part: Part, hosts: Mapping[str, str], folder: Path) -> list[str]:
     """The start of a command that runs on a host of its own, with its name and its /etc/hosts."""
     if part.contained:
-        return ["unshare", "--pid", "--fork", "--mount-proc", "--net", "--ipc"]
+        return ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--net", "--ipc"]
     if not part.host:
         return []
     known = folder / f"hosts-{part.host}"

@@ -27,10 +27,12 @@ def unanswered(facts: Facts, view: JobView) -> list[Unanswered]:
     mine = [each for each in facts[Connection] if each.subject.process in members]
     answers = {each.peer for each in mine if each.state in ("ESTABLISHED", "CLOSE_WAIT")}
     found = []
+    trying: dict[object, list[Connection]] = {}
+    for each in mine:
+        if each.state == "SYN_SENT":
+            trying.setdefault(each.subject.process, []).append(each)
     for rank in view.ranks:
-        tries = tuple(
-            each for each in mine if each.subject.process == rank.subject.process and each.state == "SYN_SENT"
-        )
+        tries = tuple(trying.get(rank.subject.process, ()))
         if not tries or rank.doing not in ("no-answer", "gloo-mesh", "store-key"):
             continue
         to_store = any(each.peer_port == rank.master_port for each in tries)

@@ -15,6 +15,7 @@ STORES = ("pt_tcpstore", "pt_elastic")
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `ForeignListener.finding`, one set per job and listener."""
     networks = {process.subject.process: process.network for process in facts[Process]}
+    unread = {process.pid for process in facts[Process] if not process.sockets_read}
     for view in jobs(facts):
         members = {each.subject.pid for each in (*view.ranks, *view.others)}
         for listener in facts[Listener]:
@@ -25,7 +26,9 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                 and rank.master_port == listener.port
                 and networks.get(rank.subject.process) == listener.network
             ]
-            if not stuck or listener.owner in members or _is_store(listener):
+            # with sockets of its own that could not be seen, the job may well be the owner
+            hidden = listener.owner is None and bool(members & unread)
+            if not stuck or hidden or listener.owner in members or _is_store(listener):
                 continue
             yield _finding(stuck, listener)
 

@@ -53,6 +53,14 @@ def test_clear_a_listener_in_another_network_namespace() -> None:
     assert run_check(ForeignListener, *ranks, process(1, network=2), listener()).findings == ()
 
 
+def test_clear_a_listener_that_the_job_itself_may_own() -> None:
+    """Without rights nobody's descriptors show, the job's own neither."""
+    ranks = job(waiting(0, 1, doing="refused"))
+    stranger = listener(owner=None, threads=())
+    assert run_check(ForeignListener, *ranks, process(0), stranger).outcome.status == "hit"
+    assert run_check(ForeignListener, *ranks, process(0, sockets_read=False), stranger).findings == ()
+
+
 def test_hit_a_name_without_an_address() -> None:
     asked = Resolved(source="the resolver", name="no-such-host", error="Name or service not known", network=1)
     ranks = job(waiting(1, 0, doing="refused", master_address="no-such-host"))
