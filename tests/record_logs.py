@@ -205,17 +205,17 @@ def record_live(names: Sequence[str]) -> None:
                     deadline = time.monotonic() + 5.5 * GIVES_UP
                     while time.monotonic() < deadline and any(process.poll() is None for process in started):
                         time.sleep(0.2)
+                    printed = {file.name: file.read_text(errors="replace") for file in sorted(logs.iterdir())}
             except TimeoutError as error:
                 print(fault.name, "not recorded:", error, flush=True)
                 continue
             folder.mkdir(parents=True)
             lines = 0
-            for file in sorted(logs.iterdir()):
-                text = file.read_text(errors="replace")
+            for name, text in printed.items():
                 text = text.replace(str(HANGS), "/job").replace(sys.prefix, "/venv")
                 kept = cleaned(text.splitlines()) if text else ""
                 lines += kept.count("\n")
-                (folder / file.name).write_text(kept)
+                (folder / name).write_text(kept)
             (folder / "expected.toml").write_text(
                 f'live = {list(fault.expected)}\nverdict = "unknown"\n'.replace("'", '"')
             )

@@ -419,6 +419,10 @@ def _kill(started: list[subprocess.Popen[bytes]]) -> None:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        try:
+            os.killpg(process.pid, signal.SIGKILL)  # what outlived its parent
+        except ProcessLookupError:
+            pass
     for process in started:
         process.wait()
 
