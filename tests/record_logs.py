@@ -187,6 +187,8 @@ def record_torch() -> None:
             print(folder.name, flush=True)
 
 
+FRAME = re.compile(r"(?:\[rank\d+\]: ?)?frame #(?:[5-9]|\d\d)")
+"""The frames of C++ that tell nothing."""
 GIVES_UP = 5.0
 """Seconds of patience that the live faults' ranks have; Gloo waits five times as long for a peer's connection."""
 
@@ -213,7 +215,9 @@ def record_live(names: Sequence[str]) -> None:
             lines = 0
             for name, text in printed.items():
                 text = text.replace(str(HANGS), "/job").replace(sys.prefix, "/venv")
-                kept = cleaned(text.splitlines()) if text else ""
+                told = [line for line in text.splitlines() if not FRAME.match(line)]
+                told = [*told[:60], *told[-40:]] if len(told) > 100 else told
+                kept = cleaned(told) if told else ""
                 lines += kept.count("\n")
                 (folder / name).write_text(kept)
             (folder / "expected.toml").write_text(
