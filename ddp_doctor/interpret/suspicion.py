@@ -227,7 +227,7 @@ _STOPPED_AT = {
 }
 """What stops ranks in these phases of NCCL, the commonest first."""
 
-_LAST_RESORT = {Stage.COMM_TOPOLOGY: ("DDP401", "DDP404", "DDP406")}
+_LAST_RESORT = {Stage.COMM_TOPOLOGY: ("DDP401", "DDP404", "DDP407", "DDP406")}
 """The same for a phase in which so much stops that it counts only where nothing else is known."""
 
 _CONNECTING_BY = {
