@@ -44,7 +44,7 @@ else:
         return cast("BinaryIO", zstd.ZstdFile(file))
 
 
-BLOCK = 1 << 20
+BLOCK = 256 << 10
 NO_ZSTD = "packed by zstd, which this Python cannot unpack: `zstd -d` it first, or `pip install zstandard`"
 OF_THE_KERNEL = (
     "the kernel's view of this machine, where other programs' text lies too; "
