@@ -13,7 +13,7 @@ PROSE = 0.4
 """The share of lines of sentences from which a text is one."""
 ASKED = 0.03
 """The share of lines in the first person above which somebody tells what he did."""
-MOST_LINES = 400
+MOST_LINES = 200
 
 _WORD = re.compile(r"[A-Za-z][a-z'’-]*[,;:.)]*$")
 _JOINING = re.compile(

@@ -33,7 +33,10 @@ MOST_DUMP = 64 << 20
 HEAD = 64 << 10
 BEGINNING = 8 << 10
 """Bytes by which the kind of a file is known; a file of JSON may say it late."""
-LARGEST_DOCUMENT = 256 << 10
+DOCUMENT = 24 << 10
+"""Bytes by which a text is known that only speaks of jobs."""
+MOST_QUOTED = 20
+"""Lines of NCCL's for information, of which a log holds more and a text that quotes them fewer."""
 _CONTROLS = bytes(set(range(1, 32)) - set(b"\b\t\n\f\r\x1b")) + b"\x7f"
 """Bytes that a terminal's text does not hold."""
 
@@ -237,7 +240,7 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool
     elif _is_binary(head):
         read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
         read.files -= 1
-    elif len(head) < LARGEST_DOCUMENT and looks_like_document(head.decode("utf-8", "replace")):
+    elif head.count(b" NCCL INFO ") < MOST_QUOTED and looks_like_document(head[:DOCUMENT].decode("utf-8", "replace")):
         reason = "a text about jobs, whose lines are no evidence; give what the job printed in a file of its own"
         read.problems.append(Problem(source=part.name, reason=reason))
         read.files -= 1
