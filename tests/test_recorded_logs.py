@@ -48,6 +48,7 @@ def test_there_are_enough() -> None:
     assert {path.name.split("-")[1] for path in cases("healthy") if path.name.startswith("nccl-")} >= {
         "2.18.3",
         "2.30.7",
+        "2.32.3",
     }
 
 

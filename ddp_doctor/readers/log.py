@@ -21,6 +21,11 @@ from ddp_doctor.signatures import Signature
 
 MOST_WORDS = 40
 """Lines at the beginning of a log whose words are looked at where nothing else is known in it."""
+MOST_TOLD = 200
+"""Lines up to which a log can be what a person tells; the words of a longer one are those of programs."""
+
+WEAK = 1.5
+"""Clues below this weight count in long logs only beside something that training jobs alone write."""
 
 _INFO = b" NCCL INFO "  # holds none of the characters that are taken out
 _NUMBERS = b"0123456789abcdefx"
@@ -65,6 +70,8 @@ class LogReader:
                 reading.line(line, number + place + 1)
             number += len(kinds)
         facts = reading.facts()
+        if number > MOST_TOLD:
+            return facts if any(map(_of_a_job, facts)) else [fact for fact in facts if not _is_weak(fact)]
         return facts if any(map(_tells, facts)) else [*facts, *self._about(first, source, base)]
 
     def _about(self, lines: Sequence[bytes], source: str, base: int) -> list[Fact]:
@@ -132,6 +139,15 @@ def _tells(fact: Fact) -> bool:
     return not isinstance(fact, (LogEvent, NcclProgress)) or (
         isinstance(fact, LogEvent) and (fact.sort == "progress" or (bool(fact.leads) and fact.sort != "harmless"))
     )
+
+
+def _of_a_job(fact: Fact) -> bool:
+    """Whether a fact is more than a word that any program may write."""
+    return not isinstance(fact, LogEvent) or fact.sort != "clue"
+
+
+def _is_weak(fact: Fact) -> bool:
+    return isinstance(fact, LogEvent) and fact.weight < WEAK
 
 
 def _several(joined: bytes, count: int, reading: _Reading) -> bool:
