@@ -102,7 +102,9 @@ def test_a_log_of_one_rank_is_that_ranks() -> None:
 
 
 def test_words_of_other_programs_are_no_clue_in_a_long_log() -> None:
-    package = "2026-11-30 10:00:00 status installed libopenmpi3:amd64 4.1.4 ninja-build resolvconf docker.io slurm-client\n"
+    package = (
+        "2026-11-30 10:00:00 status installed libopenmpi3:amd64 4.1.4 ninja-build resolvconf docker.io slurm-client\n"
+    )
     log = "".join(package.replace("10:00:00", f"10:{n // 60:02}:{n % 60:02}") for n in range(300))
     assert READER.read(log.encode(), "dpkg.log") == []
     assert READER.read((log + "NCCL WARN Bootstrap : no socket interface found\n").encode(), "job.log") != []
