@@ -1,6 +1,7 @@
-"""Records the logs of tests/cases/logs: `python tests/record_logs.py healthy|faulty|torch [VERSION...]`.
+"""Records the logs of tests/cases/logs: `python tests/record_logs.py healthy|faulty|torch|live [VERSION...|FAULT...]`.
 
-Healthy and faulty ranks of the real libnccl on a described node, and real ranks of torch with its talkative settings.
+Healthy and faulty ranks of the real libnccl on a described node, real ranks of torch with its talkative settings, and what
+the ranks of every live fault print until torch gives up.
 Host names, addresses and the folders of this machine are replaced; a log that is there already is kept.
 """
 
@@ -11,21 +12,26 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "checks")]
+sys.path[:0] = [str(HERE), str(HERE / "live"), str(HERE.parent), str(HERE.parent / "checks")]
 
+import faults as live  # noqa: E402
 from fakes.nccl import Stage, healthy, why_not  # noqa: E402
 from fakes.node import read_node  # noqa: E402
+from jobs import HANGS  # noqa: E402
 from nccl_faults import FAULTS, two_networks  # noqa: E402
 
 from ddp_doctor.probes.communicator import Plan, form  # noqa: E402
 
 LOGS = HERE / "cases" / "logs"
-VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7")
+VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7", "2.31.2", "2.32.3")
+BETWEEN = ("2.19.3", "2.20.5", "2.25.1", "2.26.2", "2.28.9", "2.29.3")
+"""Versions of which a healthy log per transport is enough."""
 SHARED_MEMORY = {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0", "NCCL_CUMEM_HOST_ENABLE": "0"}
 SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 MOST_LINES = 400
@@ -73,6 +79,8 @@ def record(folder: Path, plans: Sequence[Plan], stage: Stage, **told: str) -> No
 def record_healthy(versions: Sequence[str]) -> None:
     for version in versions:
         for name, (count, environ, node) in SETTINGS.items():
+            if version in BETWEEN and name not in ("two-ranks", "shared-memory", "sockets"):
+                continue
             folder = LOGS / "healthy" / f"nccl-{version}-{name}"
             if folder.exists() or why_not(version):
                 continue
@@ -179,11 +187,52 @@ def record_torch() -> None:
             print(folder.name, flush=True)
 
 
+FRAME = re.compile(r"(?:\[rank\d+\]: ?)?frame #(?:[5-9]|\d\d)")
+"""The frames of C++ that tell nothing."""
+GIVES_UP = 5.0
+"""Seconds of patience that the live faults' ranks have; Gloo waits five times as long for a peer's connection."""
+
+
+def record_live(names: Sequence[str]) -> None:
+    """What each rank, or launcher, of the live faults prints until it ends, or until torch has said all it will say."""
+    os.environ["HANG_TIMEOUT"] = str(GIVES_UP)
+    for fault in live.FAULTS:
+        folder = LOGS / "live" / fault.name
+        if folder.exists() or (names and fault.name not in names):
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            logs = Path(scratch)
+            try:
+                with live.running(fault, logs) as started:
+                    deadline = time.monotonic() + 5.5 * GIVES_UP
+                    while time.monotonic() < deadline and any(process.poll() is None for process in started):
+                        time.sleep(0.2)
+                    printed = {file.name: file.read_text(errors="replace") for file in sorted(logs.iterdir())}
+            except TimeoutError as error:
+                print(fault.name, "not recorded:", error, flush=True)
+                continue
+            folder.mkdir(parents=True)
+            lines = 0
+            for name, text in printed.items():
+                text = text.replace(str(HANGS), "/job").replace(sys.prefix, "/venv")
+                told = [line for line in text.splitlines() if not FRAME.match(line)]
+                told = [*told[:60], *told[-40:]] if len(told) > 100 else told
+                kept = cleaned(told) if told else ""
+                lines += kept.count("\n")
+                (folder / name).write_text(kept)
+            (folder / "expected.toml").write_text(
+                f'live = {list(fault.expected)}\nverdict = "unknown"\n'.replace("'", '"')
+            )
+            print(fault.name, lines, "lines", flush=True)
+
+
 if __name__ == "__main__":
     what, *wanted = sys.argv[1:] or ["healthy"]
     if what == "torch":
         record_torch()
+    elif what == "live":
+        record_live(wanted)
     elif what == "faulty":
         record_faulty(wanted or VERSIONS)
     else:
-        record_healthy(wanted or VERSIONS)
+        record_healthy(wanted or (*VERSIONS, *BETWEEN))

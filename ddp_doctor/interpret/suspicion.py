@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_doctor.facts.log import Condition, LogEvent, NcclProgress, Recorded, Suspicion
+from ddp_doctor.facts.process import Stack, StoreWait
 from ddp_doctor.interpret import Interpreter
+from ddp_doctor.interpret.ended import ended_apart
 from ddp_doctor.model import Confidence, Fact, Facts, Folded, Severity, Stage
 
 NEXT_CANDIDATE = 0.75
@@ -27,7 +29,12 @@ class _Lead(msgspec.Struct, frozen=True, kw_only=True):
 
 def interpret(facts: Facts) -> list[Fact]:
     """A Suspicion per finding that the events hint at."""
-    implied = [*missing_ranks(facts[NcclProgress]), *stopped(facts[NcclProgress]), *parted(facts[Recorded])]
+    implied = [
+        *missing_ranks(facts[NcclProgress]),
+        *stopped(facts[NcclProgress]),
+        *parted(facts[Recorded]),
+        *ended_apart(facts[Stack], facts[StoreWait]),
+    ]
     events = sorted((*facts[LogEvent], *implied), key=lambda event: event.order)
     seen = _Seen(events)
     leads = [lead for event in events if event.sort != "word" for lead in _leads(event, seen)]
@@ -220,7 +227,7 @@ _STOPPED_AT = {
 }
 """What stops ranks in these phases of NCCL, the commonest first."""
 
-_LAST_RESORT = {Stage.COMM_TOPOLOGY: ("DDP401", "DDP404", "DDP406")}
+_LAST_RESORT = {Stage.COMM_TOPOLOGY: ("DDP401", "DDP404", "DDP407", "DDP406")}
 """The same for a phase in which so much stops that it counts only where nothing else is known."""
 
 _CONNECTING_BY = {
@@ -322,4 +329,6 @@ def compress(numbers: Sequence[int]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
-INTERPRETER = Interpreter(reads=(LogEvent, NcclProgress, Recorded), gives=(Suspicion,), interpret=interpret)
+INTERPRETER = Interpreter(
+    reads=(LogEvent, NcclProgress, Recorded, Stack, StoreWait), gives=(Suspicion,), interpret=interpret
+)

@@ -104,6 +104,8 @@ class EventReader:
         known = any(signature.sort in KNOWN and signature.leads and signature.weight > WORDS for signature, _ in found)
         for signature, fields in found:
             # what is known of the line beats the words in it
+            if known and line.nccl and signature.sort == "clue" and not signature.of_library:
+                continue
             if harmless and signature.sort != "harmless" and signature.confidence is Confidence.POSSIBLE:
                 continue
             if known and signature.weight <= WORDS and signature.confidence is Confidence.POSSIBLE:

@@ -19,17 +19,25 @@ from ddp_doctor.readers.line import LONGEST, Line, harmless_text, read_line
 from ddp_doctor.readers.nccl import NcclReader
 from ddp_doctor.signatures import Signature
 
-BLOCK = 1 << 20
 MOST_WORDS = 40
 """Lines at the beginning of a log whose words are looked at where nothing else is known in it."""
+MOST_TOLD = 200
+"""Lines up to which a log can be what a person tells; the words of a longer one are those of programs."""
+
+WEAK = 1.5
+"""Clues below this weight count in long logs only beside something that training jobs alone write."""
 
 _INFO = b" NCCL INFO "  # holds none of the characters that are taken out
 _NUMBERS = b"0123456789abcdefx"
 """Taken out of an INFO message to see whether its like was there before: numbers and addresses, decimal or hex."""
 _MOST_KINDS = 100_000
-_TELLS_ANEW = {word: word.translate(None, _NUMBERS) for word in (b"Init START", b"Init COMPLETE", b"onnect to ")}
-"""Messages that say something by their numbers, a communicator or an address that nobody answers at, with and without
-what is taken out of kinds."""
+_TELLS_ANEW = {
+    b"Init START": re.compile(b"Init START"),
+    b"Init COMPLETE": re.compile(b"Init COMPLETE".translate(None, _NUMBERS)),
+    b"onnect to ": re.compile(b"onnt to .*(?:rturn|il)"),
+}
+"""Messages that say something by their numbers, a communicator or an address that nobody answers at, and what is left of
+them in kinds."""
 _PROCESS = re.compile(rb"(?<![\w.-])[\w.-]{1,255}:\d+:(?=\d+ \[-?\d+\] NCCL )")
 _END = re.compile(r"exitcode\s*:?\s*(?P<code>-?\d+)\)?(?: \(pid: (?P<pid>\d+)\))?(?:.*local_rank: (?P<local>\d+))?")
 _END_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
@@ -56,12 +64,14 @@ class LogReader:
         number = 0
         first: list[bytes] = []
         for joined in lines_of(blocks):
-            lines = joined.split(b"\n")
-            first = first or lines[:MOST_WORDS]
-            for place in self._worth_reading(joined, lines, seen, reading):
-                reading.line(lines[place], number + place + 1)
-            number += len(lines)
+            first = first or joined.split(b"\n", MOST_WORDS)[:MOST_WORDS]
+            kinds = joined.translate(None, _NUMBERS).split(b"\n")
+            for place, line in self._worth_reading(joined, kinds, seen, reading):
+                reading.line(line, number + place + 1)
+            number += len(kinds)
         facts = reading.facts()
+        if number > MOST_TOLD:
+            return facts if any(map(_of_a_job, facts)) else [fact for fact in facts if not _is_weak(fact)]
         return facts if any(map(_tells, facts)) else [*facts, *self._about(first, source, base)]
 
     def _about(self, lines: Sequence[bytes], source: str, base: int) -> list[Fact]:
@@ -78,21 +88,24 @@ class LogReader:
             first.setdefault(event.signature, event)
         return list(first.values())
 
-    def _worth_reading(self, joined: bytes, lines: list[bytes], seen: set[bytes], reading: _Reading) -> Iterator[int]:
-        """The places of lines that may tell something new, in order."""
+    def _worth_reading(
+        self, joined: bytes, kinds: list[bytes], seen: set[bytes], reading: _Reading
+    ) -> Iterator[tuple[int, bytes]]:
+        """The lines, of one piece and these kinds, that may tell something new: each with its place, in order."""
         find = self._recogniser.anchors.search
-        kinds = joined.translate(None, _NUMBERS).split(b"\n")
         distinct = set(kinds)
         fresh = distinct - seen
-        words = [word for word, without in _TELLS_ANEW.items() if any(without in kind for kind in distinct)]
+        words = [word for word, without in _TELLS_ANEW.items() if any(without.search(kind) for kind in distinct)]
         anew = set(_places(words, joined))
-        several = _several(joined, reading)
-        if not several and not reading.tracebacks.listening:
-            if not fresh and not anew:
-                return
-            if len(seen) < _MOST_KINDS and all(_INFO in kind for kind in fresh):
-                yield from _first_of_each(kinds, lines, anew, seen)
-                return
+        several = _several(joined, len(kinds), reading)
+        quiet = not several and not reading.tracebacks.listening
+        if quiet and not fresh and not anew:
+            return
+        lines = joined.split(b"\n")
+        if quiet and len(seen) < _MOST_KINDS and all(_INFO in kind for kind in fresh):
+            for place in _first_of_each(kinds, lines, anew, seen):
+                yield place, lines[place]
+            return
         for place, kind in enumerate(kinds):
             if not several and kind in seen and place not in anew:
                 continue
@@ -104,9 +117,9 @@ class LogReader:
                 if len(seen) > _MOST_KINDS or lines[place].endswith(b"START"):
                     seen.clear()
                 seen.add(kind)
-                yield place
+                yield place, lines[place]
             elif reading.tracebacks.listening or find(lines[place].lower()):
-                yield place
+                yield place, lines[place]
 
 
 def _first_of_each(kinds: list[bytes], lines: list[bytes], anew: set[int], seen: set[bytes]) -> Iterator[int]:
@@ -128,13 +141,24 @@ def _tells(fact: Fact) -> bool:
     )
 
 
-def _several(joined: bytes, reading: _Reading) -> bool:
-    """Whether lines of more than one process of NCCL's stand in a block: then each keeps its own kinds."""
-    messages = joined.count(_INFO)
-    if not messages or reading.processes > 1:
-        return bool(messages)
+def _of_a_job(fact: Fact) -> bool:
+    """Whether a fact is more than a word that any program may write."""
+    return not isinstance(fact, LogEvent) or fact.sort != "clue"
+
+
+def _is_weak(fact: Fact) -> bool:
+    return isinstance(fact, LogEvent) and fact.weight < WEAK
+
+
+def _several(joined: bytes, count: int, reading: _Reading) -> bool:
+    """Whether lines of more than one process of NCCL's stand among so many: then each keeps its own kinds."""
+    if reading.processes > 1:
+        return _INFO in joined
     first = _PROCESS.search(joined)
-    return first is None or joined.count(first[0]) < messages or reading.other_than(first[0])
+    if first is None:
+        return _INFO in joined
+    own = joined.count(first[0])
+    return (own < count and own < joined.count(_INFO)) or reading.other_than(first[0])
 
 
 def _places(words: Iterable[bytes], joined: bytes) -> Iterator[int]:
@@ -235,7 +259,7 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[bytes]:
         if end < 0:
             rest += block
         else:
-            yield rest + block[:end]
+            yield b"".join((rest, memoryview(block)[:end])) if rest else block[:end]
             rest = block[end + 1 :]
         if len(rest) > LONGEST:
             rest, cut = rest[:LONGEST], True

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from ddp_doctor.model import Absent, Fact
+from ddp_doctor.readers.document import looks_like_document
 from ddp_doctor.readers.faulthandler_dump import looks_like_faulthandler, read_faulthandler
 from ddp_doctor.readers.flight_recorder import looks_like_recording, read_recording
 from ddp_doctor.readers.log import LogReader
@@ -32,6 +33,10 @@ MOST_DUMP = 64 << 20
 HEAD = 64 << 10
 BEGINNING = 8 << 10
 """Bytes by which the kind of a file is known; a file of JSON may say it late."""
+DOCUMENT = 24 << 10
+"""Bytes by which a text is known that only speaks of jobs."""
+MOST_QUOTED = 20
+"""Lines of NCCL's for information, of which a log holds more and a text that quotes them fewer."""
 _CONTROLS = bytes(set(range(1, 32)) - set(b"\b\t\n\f\r\x1b")) + b"\x7f"
 """Bytes that a terminal's text does not hold."""
 
@@ -234,6 +239,10 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool
         read.facts += reader.read_blocks([whole], part.name, base)
     elif _is_binary(head):
         read.problems.append(Problem(source=part.name, reason="binary, of no kind that is known here"))
+        read.files -= 1
+    elif head.count(b" NCCL INFO ") < MOST_QUOTED and looks_like_document(head[:DOCUMENT].decode("utf-8", "replace")):
+        reason = "a text about jobs, whose lines are no evidence; give what the job printed in a file of its own"
+        read.problems.append(Problem(source=part.name, reason=reason))
         read.files -= 1
     else:
         read.facts += reader.read_blocks(_chain(head, part.blocks), part.name, base)

@@ -24,7 +24,32 @@ import msgspec
 
 from ddp_doctor.readers.line import harmless_text
 
-BLOCK = 1 << 20
+_unzstd: Callable[[BinaryIO], BinaryIO] | None
+try:
+    from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
+except ImportError:
+    try:
+        import zstandard  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        _unzstd, _ZstdError = None, ValueError
+    else:
+        _ZstdError = zstandard.ZstdError
+
+        def _unzstd(file: BinaryIO) -> BinaryIO:
+            return cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+else:
+    _ZstdError = zstd.ZstdError
+
+    def _unzstd(file: BinaryIO) -> BinaryIO:
+        return cast("BinaryIO", zstd.ZstdFile(file))
+
+
+BLOCK = 256 << 10
+NO_ZSTD = "packed by zstd, which this Python cannot unpack: `zstd -d` it first, or `pip install zstandard`"
+OF_THE_KERNEL = (
+    "the kernel's view of this machine, where other programs' text lies too; "
+    "`ddp-doctor run` and `attach PID` examine this machine"
+)
 MOST_FILES = 100_000
 MOST_MEMBERS = 10_000
 MOST_UNPACKED = 8 << 30
@@ -43,6 +68,7 @@ _BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
     RuntimeError,
+    _ZstdError,
 )
 
 
@@ -70,13 +96,19 @@ def files_of(paths: list[str]) -> Iterator[Path | Problem]:
         except OSError as error:
             yield Problem(source=name, reason=error.strerror or str(error))
             continue
+        if stat.S_ISFIFO(mode):
+            yield Problem(source=name, reason="a pipe: hand it over on standard input, as `-`")
+            continue
+        if _of_the_kernel(os.path.realpath(path)):
+            yield Problem(source=name, reason=OF_THE_KERNEL)
+            continue
         if stat.S_ISREG(mode):
             yield path
         elif not stat.S_ISDIR(mode):
             yield Problem(source=name, reason="neither a file nor a folder")
         else:
             for folder, folders, files in os.walk(path, followlinks=False):
-                folders.sort()
+                folders[:] = sorted(each for each in folders if not _of_the_kernel(os.path.join(folder, each)))
                 for file in sorted(files):
                     inside = Path(folder) / file
                     try:
@@ -89,6 +121,15 @@ def files_of(paths: list[str]) -> Iterator[Path | Problem]:
                         yield Problem(source=name, reason=f"more than {MOST_FILES} files; the rest was left out")
                         return
                     yield inside
+
+
+def _of_the_kernel(path: str) -> bool:
+    """Whether a path lies in one of the kernel's own file systems; /dev/shm holds files of people."""
+    return path.startswith(("/proc/", "/sys/", "/dev/")) != path.startswith("/dev/shm/") or path in (
+        "/proc",
+        "/sys",
+        "/dev",
+    )
 
 
 def streams(path: Path, problems: list[Problem]) -> Iterator[Stream]:
@@ -174,7 +215,7 @@ def _unpacked(file: BinaryIO, name: str, budget: _Budget, problems: list[Problem
     elif kind:
         opener = _opener(kind)
         if opener is None:
-            problems.append(Problem(source=name, reason=f"{kind} needs another Python: unpack it with `zstd -d` first"))
+            problems.append(Problem(source=name, reason=NO_ZSTD))
             return
         inner = opener(file)
         start = _read_some(inner, 512, name, problems)
@@ -194,15 +235,7 @@ def _opener(kind: str) -> Callable[[BinaryIO], BinaryIO] | None:
         return lambda file: cast("BinaryIO", bz2.BZ2File(file))
     if kind == "xz":
         return lambda file: cast("BinaryIO", lzma.LZMAFile(file))
-    try:
-        from compression import zstd  # type: ignore[import-not-found,unused-ignore]  # Python 3.14
-    except ImportError:
-        try:
-            import zstandard  # type: ignore[import-not-found,unused-ignore]
-        except ImportError:
-            return None
-        return lambda file: cast("BinaryIO", zstandard.ZstdDecompressor().stream_reader(file))
-    return lambda file: cast("BinaryIO", zstd.ZstdFile(file))
+    return _unzstd
 
 
 def _zip(file: BinaryIO, name: str, budget: _Budget, problems: list[Problem]) -> Iterator[Stream]:
@@ -241,13 +274,13 @@ def _tar(file: BinaryIO, name: str, budget: _Budget, problems: list[Problem]) ->
 def _member(content: BinaryIO, name: str, budget: _Budget, problems: list[Problem]) -> Iterator[Stream]:
     head = _read_some(content, 512, name, problems)
     kind = _packing(head)
-    if kind in ("gzip", "bzip2", "xz"):
-        opener = _opener(kind)
-        assert opener is not None
+    opener = _opener(kind) if kind in ("gzip", "bzip2", "xz", "zstd") else None
+    if opener is not None:
         joined = cast("BinaryIO", io.BufferedReader(_Joined(head, content)))
         yield Stream(name=name, blocks=_guarded(_with(b"", opener(joined)), name, budget, problems))
     elif kind:
-        problems.append(Problem(source=name, reason="an archive inside an archive; unpack it first"))
+        reason = NO_ZSTD if kind == "zstd" else "an archive inside an archive; unpack it first"
+        problems.append(Problem(source=name, reason=reason))
     else:
         yield Stream(name=name, blocks=_guarded(_with(head, content), name, budget, problems))
 

@@ -317,8 +317,11 @@ CONTROLS: tuple[Fault, ...] = (
 
 
 @contextmanager
-def running(fault: Fault, log: Path | None = None, seconds: float = 90.0) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The fault's processes once they stand in their hang; all of them and their children are killed at the end."""
+def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The fault's processes once they stand in their hang; all of them and their children are killed at the end.
+
+    What the job's parts print goes into `logs`, one `part<number>.log` each.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ddp-doctor-live-"))
     marks = folder / "ready"
     marks.mkdir()
@@ -327,14 +330,14 @@ def running(fault: Fault, log: Path | None = None, seconds: float = 90.0) -> Ite
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         cleanup.callback(_kill, started)
-        output = open(log, "wb") if log else subprocess.DEVNULL
         hosts = cleanup.enter_context(_hosts(fault, values)) if any(part.host for part in fault.parts) else {}
-        for part in fault.parts:
+        for number, part in enumerate(fault.parts):
             if part.delay:
                 time.sleep(part.delay)
             command = [sys.executable, *(each.format(**values) for each in part.module), str(HANGS / part.script)]
             command += [each.format(**values) for each in part.arguments]
             variables = {name: value.format(**values) for name, value in part.variables.items()}
+            output = open(logs / f"part{number}.log", "wb") if logs and not part.bystander else subprocess.DEVNULL
             started.append(
                 subprocess.Popen(
                     [*_on(part, hosts, folder), *command],
@@ -416,6 +419,10 @@ def _kill(started: list[subprocess.Popen[bytes]]) -> None:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        try:
+            os.killpg(process.pid, signal.SIGKILL)  # what outlived its parent
+        except ProcessLookupError:
+            pass
     for process in started:
         process.wait()
 

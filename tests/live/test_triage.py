@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,41 @@ def test_many_files(tmp_path: Path) -> None:
     code, report = doctor("triage", str(tmp_path))
     assert (code, report["verdict"]["finding"], report["verdict"]["confidence"]) == (1, "DDP405", "certain")
     assert report["findings"][0]["evidence"][0]["source"].endswith("rank17.log:5")
+
+
+def test_progress_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
+    for rank in range(40):
+        (tmp_path / f"rank{rank}.log").write_text(SEED * 4_000)
+    (tmp_path / "rank17.log").write_text(SEED + FULL)
+    command = [sys.executable, "-m", "ddp_doctor", "triage", str(tmp_path)]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    terminal, inside = pty.openpty()
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL, stderr=inside, stdin=inside) as process:
+        os.close(inside)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(terminal)
+    assert process.returncode == 1
+    assert b"of 40 files read" in shown
+    assert shown.endswith(b"\r\x1b[K")  # the line is wiped before the report
+    done = subprocess.run(command, env=environ, capture_output=True, check=False)
+    assert b"files read" not in done.stderr + done.stdout
+
+
+def test_a_manual_is_not_triaged(tmp_path: Path) -> None:
+    page = next(iter(sorted((Path(__file__).parents[2] / "checks").rglob("shm_small.md"))))
+    (tmp_path / "README.md").write_text(page.read_text(encoding="utf-8"))
+    code, report = doctor("triage", str(tmp_path))
+    assert (code, report["verdict"]["status"]) == (5, "nothing")
+
+
+def test_this_machines_proc_is_not_triaged() -> None:
+    code, report = doctor("triage", "/proc/self")
+    assert (code, report["verdict"]["status"]) == (5, "nothing")

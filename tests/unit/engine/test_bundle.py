@@ -7,8 +7,10 @@ import json
 import os
 import pickle
 import zipfile
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -200,3 +202,41 @@ def test_a_bundle_holds_no_clock_and_no_user(tmp_path: Path) -> None:
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
         assert json.loads(archive.read("manifest.json"))["schema"] == "ddp-doctor/bundle/1"
     assert os.path.basename(file) == "out.bundle"
+
+
+NASTY = "/home/alice/x gpu-17:10:11 [0] NCCL INFO y gpu-17.corp.example.com 10.0.3.17 HF_TOKEN=hf_AbCdEfGhIjKlMnOp password=hunter2"
+
+
+def filled(annotation: Any) -> Any:
+    """A value of a type, with the planted text wherever it holds text."""
+    if annotation is str:
+        return NASTY
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return arguments[0]
+    if origin in (Union, UnionType):
+        return filled(next(each for each in arguments if each is not type(None)))
+    if origin in (tuple, list):
+        return origin([filled(each) for each in arguments if each is not Ellipsis])
+    if origin is dict:
+        return {"key" if arguments[0] is str else filled(arguments[0]): filled(arguments[1])}
+    if annotation in (int, float, bool):
+        return annotation(1)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return next(iter(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        hints = get_type_hints(annotation)
+        return annotation(**{field.name: filled(hints[field.name]) for field in msgspec.structs.fields(annotation)})
+    return None
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(saved.kinds().values(), key=lambda kind: kind.kind()), ids=lambda kind: kind.kind()
+)
+def test_no_field_of_any_kind_of_fact_keeps_what_was_planted(tmp_path: Path, kind: type[Fact]) -> None:
+    fact = filled(kind)
+    assert NASTY in str(fact)
+    absent = Absent(kind=kind.kind(), about=filled(Subject), status="denied", reason=NASTY, how_to_get=NASTY)
+    report = msgspec.structs.replace(triage(Read()), target=Target(hosts=("gpu-17",)))
+    write_bundle(tmp_path / "b", Facts([fact], [absent], [kind.kind()]), report, [], Redactor(users=("alice",)))
+    assert [value for value in PLANTED if value in everything_in(tmp_path / "b")] == []

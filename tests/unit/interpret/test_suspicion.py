@@ -84,7 +84,7 @@ def test_ranks_that_left_no_line() -> None:
     )
     assert first == ("DDP101", POSSIBLE)
     everybody = [progress(rank, "exchange", Stage.COMM_TOPOLOGY) for rank in range(4)]
-    assert [finding for finding, _ in suspicions(*everybody)] == ["DDP401", "DDP404", "DDP406"]
+    assert [finding for finding, _ in suspicions(*everybody)] == ["DDP401", "DDP404", "DDP407", "DDP406"]
 
 
 def test_recorders_that_part() -> None:

@@ -99,3 +99,12 @@ def test_a_log_of_one_rank_is_that_ranks() -> None:
     text = START.format(pid=1, rank=3) + "\nRuntimeError: CUDA error: invalid device ordinal\n"
     events = [fact for fact in READER.read(text.encode(), "a.log") if isinstance(fact, LogEvent)]
     assert {event.subject.rank for event in events if event.signature == "device-ordinal"} == {3}
+
+
+def test_words_of_other_programs_are_no_clue_in_a_long_log() -> None:
+    package = (
+        "2026-11-30 10:00:00 status installed libopenmpi3:amd64 4.1.4 ninja-build resolvconf docker.io slurm-client\n"
+    )
+    log = "".join(package.replace("10:00:00", f"10:{n // 60:02}:{n % 60:02}") for n in range(300))
+    assert READER.read(log.encode(), "dpkg.log") == []
+    assert READER.read((log + "NCCL WARN Bootstrap : no socket interface found\n").encode(), "job.log") != []

@@ -22,6 +22,7 @@ from ddp_doctor.facts.log import LogEvent, Recorded
 from ddp_doctor.model import Fact
 from ddp_doctor.packs import load_packs
 from ddp_doctor.readers import LogReader, sources
+from ddp_doctor.readers.document import looks_like_document
 from ddp_doctor.readers.flight_recorder import read_recording
 from ddp_doctor.readers.many import Read, read_paths
 
@@ -222,3 +223,105 @@ def test_a_file_that_goes_away_while_a_folder_is_walked(tmp_path: Path, monkeypa
     monkeypatch.setattr(sources.os, "walk", walk_and_lose)
     found = read(tmp_path)
     assert (signatures(found), found.files, found.problems) == (["no-interface"], 2, [])
+
+
+def zstd_of(data: bytes) -> bytes:
+    """A zstd frame that holds data as it is."""
+    frame = b"\x28\xb5\x2f\xfd" + b"\x20" + bytes([len(data)])
+    return frame + (1 | len(data) << 3).to_bytes(3, "little") + data
+
+
+def test_zstd_is_read_or_the_command_that_unpacks_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.log.zst").write_bytes(zstd_of(LINE))
+    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
+        info = tarfile.TarInfo("rank1.log.zst")
+        info.size = len(zstd_of(LINE))
+        archive.addfile(info, io.BytesIO(zstd_of(LINE)))
+    for path in tmp_path.iterdir():
+        found = read(path)
+        if sources._unzstd is None:
+            assert found.files == 0 and "`zstd -d`" in found.problems[0].reason
+        else:
+            assert (signatures(found), found.files, found.problems) == (["no-interface"], 1, [])
+
+
+def test_damaged_zstd_gives_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.zst"
+    for content in (b"\x28\xb5\x2f\xfd" + b"\xff" * 40, zstd_of(LINE)[:8] + b"\xff" * 20):
+        path.write_bytes(content)
+        assert read(path).facts == []
+    path.write_bytes(zstd_of(LINE)[:-9])
+    assert all(LINE.startswith(fact.text().encode()) for fact in read(path).facts)
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc", "/proc/self/status", "/proc/self/environ", "/sys/kernel", "/dev", "/dev/null"]
+)
+def test_file_systems_of_the_kernel_are_refused(path: str) -> None:
+    found = read(path)
+    assert (found.files, found.facts) == (0, [])
+    assert "kernel" in found.problems[0].reason
+
+
+def test_a_link_through_the_kernels_file_system_is_no_such_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.log").write_bytes(LINE)
+    monkeypatch.chdir(tmp_path)
+    assert signatures(read("/proc/self/cwd/a.log")) == ["no-interface"]
+
+
+def test_a_pipe_is_for_standard_input(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "`-`" in read(tmp_path / "pipe").problems[0].reason
+
+
+DOCUMENT = """\
+# When ranks do not start
+
+The store of rank 0 is the first place where the ranks meet, and a rank that cannot reach it waits there for as long as
+the time-out that was given to the call. What is printed then depends on the version.
+
+## Shared memory that is too small
+
+A container has 64 MiB of it unless it is started with more, and NCCL needs several for each connection. It prints
+`NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to 9637892 bytes, error: No space left on device (28)` and ends.
+
+## Interfaces
+
+The line `NCCL WARN Bootstrap : no socket interface found` tells that the variable names an interface which is not there.
+The name is compared from its beginning, and a caret in front of it means all the others.
+
+- The interface must be the same on all nodes, or at least it must reach them.
+- It has to be set where the ranks are started, not only in the shell of the person who starts them.
+- A list of names is possible, and the first of them that has an address is taken by all ranks on this node.
+"""
+
+
+def test_what_a_manual_quotes_is_no_evidence(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(DOCUMENT)
+    found = read(tmp_path)
+    assert (found.files, found.facts) == (0, [])
+    assert "no evidence" in found.problems[0].reason
+
+
+def test_what_a_person_tells_of_his_own_job_is_read(tmp_path: Path) -> None:
+    told = (
+        DOCUMENT.replace("The line `", "I see `")
+        .replace("- The interface", "- My interface")
+        .replace("It has", "I have")
+    )
+    (tmp_path / "question.txt").write_text(told)
+    assert signatures(read(tmp_path)) == ["no-interface"]
+
+
+def test_recorded_logs_are_no_documents() -> None:
+    folder = Path(__file__).parents[2] / "cases" / "logs"
+    told = [path for path in folder.rglob("*.log") if looks_like_document(path.read_text(encoding="utf-8"))]
+    assert told == []
+
+
+def test_our_own_pages_are_documents() -> None:
+    pages = sorted((Path(__file__).parents[3] / "checks").rglob("*/*.md"))
+    assert len(pages) > 50
+    assert [page for page in pages if not looks_like_document(page.read_text(encoding="utf-8"))] == []
