@@ -25,12 +25,14 @@ from ddp_doctor.facts.job import (
     StoreKeys,
     jobs,
 )
+from ddp_doctor.facts.nccl_live import NcclCall
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.host import Answer, Host
 from ddp_doctor.interpret.family import families, number
 from ddp_doctor.interpret.job import interpret as interpret_job
 from ddp_doctor.interpret.waits import TOGETHER
 from ddp_doctor.model import Absent, Facts, Subject
+from ddp_doctor.probes import job_nccl
 from ddp_doctor.readers.call_site import read_call_site
 from ddp_doctor.readers.pyspy_dump import KEPT_ARGUMENTS, read_threads
 
@@ -61,11 +63,12 @@ def job_probes(pids: Iterable[int], *, every: bool, stacks: bool, native: bool) 
     probes = [Probe(name="processes", gives=(Process, Connection, Listener), take=take_processes)]
     if stacks:
         probes.append(Probe(name="stacks", gives=(Stack,), builds_on=(Process,), take=take_stacks))
+    probes.append(job_nccl.PROBE)
     probes.append(
         Probe(
             name="surroundings",
             gives=(CallSite, Resolved, FileStoreState, StoreKeys),
-            builds_on=(Process, Connection, Listener, Stack),
+            builds_on=(Process, Connection, Listener, Stack, NcclCall),
             take=_surroundings,
             risk="network",
         )

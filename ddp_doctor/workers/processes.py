@@ -17,6 +17,8 @@ CALLS = {
     "aarch64": {63: "read", 64: "write", 67: "pread64", 25: "fcntl", 32: "flock", 82: "fsync", 80: "fstat"},
 }
 PYTHON = re.compile(r"python|^pt_|^ray|torchrun|accelerate|deepspeed|^gloo", re.I)
+GPU = re.compile(r"/dev/nvidia\d+$")
+RAS_ADDRESS = "localhost:28028"
 MOST_SOCKETS = 150
 MOST_TASKS = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -161,16 +163,33 @@ def text_whole(path):
         return file.read().decode("ascii", "replace")
 
 
-def inodes(pid):
-    found = set()
+def descriptors(pid):
+    """Sockets by inode, and GPUs by device node; None where they may not be seen."""
+    sockets, devices = set(), set()
     try:
         names = os.listdir("/proc/%d/fd" % pid)
     except OSError:
-        return None
+        return None, []
     for name in names:
         target = link("/proc/%d/fd/%s" % (pid, name))
         if target.startswith("socket:["):
-            found.add(int(target[8:-1]))
+            sockets.add(int(target[8:-1]))
+        elif GPU.match(target):
+            devices.add(target)
+    return sockets, sorted(devices)
+
+
+def inodes(pid):
+    return descriptors(pid)[0]
+
+
+def output(pid):
+    """The regular files that it prints to, by descriptor."""
+    found = {}
+    for descriptor in ("1", "2"):
+        target = link("/proc/%d/fd/%s" % (pid, descriptor))
+        if target.startswith("/") and not target.startswith("/dev/"):
+            found[descriptor] = target
     return found
 
 
@@ -316,7 +335,7 @@ def main(request, say, hear):
         names = sorted({task[1] for task in found["tasks"]})
         found["tasks"], tasks = found["tasks"][:400], found["tasks"]
         say({"process": found, "names": names, "threads": len(tasks)})
-        own = inodes(pid)
+        own, found["devices"] = descriptors(pid)
         if own is None:
             say({"sockets_denied": pid})
             continue
@@ -351,13 +370,18 @@ def main(request, say, hear):
             maps = text_whole("/proc/%d/maps" % pid)
             more["torch"] = "/libtorch_cpu" in maps or "/libc10." in maps
             more["python"] = looks_like_python(pid, found["command"]) or more["torch"] or "/libpython" in maps
+            more["nccl"] = next((line.split(None, 5)[5] for line in maps.splitlines() if "/libnccl.so" in line), "")
+            more["cuda"] = "/libcuda.so" in maps
             more["now"] = environment_now(pid, maps, wanted)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass
+        more["devices"], more["output"] = found.get("devices", []), output(pid)
         say(more)
-        port = (more.get("now") or more.get("set_at_start") or {}).get("MASTER_PORT", "")
-        if port.isdigit():
-            masters.add(int(port))
+        variables_of = more.get("now") or more.get("set_at_start") or {}
+        ports = [variables_of.get("MASTER_PORT", "")]
+        if more.get("nccl"):
+            ports.append(variables_of.get("NCCL_RAS_ADDR", RAS_ADDRESS).rpartition(":")[2])
+        masters.update(int(port) for port in ports if port.isdigit())
     listeners(say, tables, owners, masters, everyone, now)
     say({"done": True})
 
