@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "live")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "live")]
 
 from faults import CONTROLS, FAULTS, Fault, a_member, running  # noqa: E402
 
@@ -68,6 +68,9 @@ def main() -> int:
     named = clear = wrong_certain = 0
     times: list[float] = []
     for fault in (*faults, *controls):
+        if fault.why_not():
+            print(f"{fault.name:38} cannot be started here: {fault.why_not()}", flush=True)
+            continue
         try:
             with running(fault) as started:
                 report, code, seconds = attach(a_member(fault, started))

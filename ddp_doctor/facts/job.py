@@ -73,6 +73,8 @@ class Process(Fact, frozen=True, kw_only=True):
     """The GPUs it has open, such as `/dev/nvidia0`."""
     output: dict[str, str] = msgspec.field(default_factory=dict)
     """The regular files behind its descriptors 1 and 2."""
+    ipv6: bool | None = None
+    """Whether its network has an IPv6 address besides loopback's; None where that cannot be seen."""
     asked: bool = False
     """Whether the user named it."""
 

@@ -22,6 +22,8 @@ class NcclCall(Fact, frozen=True, kw_only=True):
     version: str = ""
     frames: tuple[str, ...] = ()
     does: str = ""
+    unseen: str = ""
+    """Why its functions cannot be seen, as in a library without symbols; the evidence of the others still counts."""
 
     @property
     def entry(self) -> str:
@@ -32,7 +34,11 @@ class NcclCall(Fact, frozen=True, kw_only=True):
 
     def text(self) -> str:
         inside = " < ".join(self.frames[:6]) + (" < ..." if len(self.frames) > 6 else "")
-        return f"NCCL {self.version or '?'}: {inside} ({self.does})" if self.frames else f"NCCL {self.version or '?'}"
+        return (
+            f"NCCL {self.version or '?'}: {inside} ({self.does})"
+            if self.frames
+            else f"NCCL {self.version or '?'} {self.unseen}".rstrip()
+        )
 
 
 class RasRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +63,8 @@ class RasRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RasCommunicator(Fact, frozen=True, kw_only=True):
-    """One communicator as NCCL's own RAS service tells of it; `status` and `errors` in its words."""
+    """One communicator as NCCL's own RAS service tells of it; `status` and `errors` in its words; SILENT
+    where it gave no answer."""
 
     version: str = ""
     size: int | None = None

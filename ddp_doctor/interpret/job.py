@@ -448,8 +448,7 @@ def _port_of(url: str) -> int | None:
 
 
 INTERPRETER = Interpreter(
-    # an NcclCall that cannot be had says less about a rank, and never that nothing is known of it
-    reads=(Process, Connection, Stack, StoreKeys, CallSite),
+    reads=(Process, Connection, Stack, StoreKeys, CallSite, NcclCall, RasCommunicator),
     gives=(Job, JobRank, Sighting, Divergence),
     interpret=interpret,
 )

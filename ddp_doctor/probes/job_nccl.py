@@ -12,7 +12,7 @@ from ddp_doctor.facts.job import Connection, Listener, Process
 from ddp_doctor.facts.nccl_live import NcclCall, RasCommunicator
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.host import Host
-from ddp_doctor.model import Absent, Facts, Subject
+from ddp_doctor.model import Facts, Subject
 from ddp_doctor.probes.communicator import version_text
 from ddp_doctor.readers.nccl_ras import read_ras
 
@@ -39,12 +39,6 @@ def take(host: Host, known: Facts) -> Iterator[Observation]:
     answer = host.ask("native_calls", request, seconds=SECONDS + 1) if still else None
     for message in answer.messages if answer else ():
         process = loaded[message["pid"]]
-        if "error" in message:
-            yield Absent(
-                kind=NcclCall.kind(),
-                about=process.subject,
-                reason=f"what PID {process.pid} does in NCCL cannot be seen: {message['error']}",
-            )
         if message.get("library") and message["start_time"] == process.subject.start_time:
             yield from _calls(process, message)
     yield from _ras(host, loaded, known)
@@ -66,6 +60,7 @@ def _calls(process: Process, message: Mapping[str, Any]) -> Iterator[NcclCall]:
         version=version_text(number) if number else "",
         frames=tuple(frames),
         does=threads[0]["does"] if threads else "",
+        unseen=str(message.get("error", "")),
     )
 
 
@@ -87,8 +82,8 @@ def _ras(host: Host, loaded: Mapping[int, Process], known: Facts) -> Iterator[Ob
         try:
             yield from read_ras(text, where, host.name)
         except ValueError as error:
-            reason = answer.first.get("error") or answer.reason or str(error)
-            yield Absent(kind=RasCommunicator.kind(), about=Subject(host=host.name), reason=f"{where}: {reason}")
+            reason = str(answer.first.get("error") or answer.reason or error)
+            yield RasCommunicator(subject=Subject(host=host.name), source=where, status="SILENT", lines=(reason,))
 
 
 def inside(process: Process) -> tuple[str, ...] | None:

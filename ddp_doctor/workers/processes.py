@@ -158,6 +158,17 @@ def socket_table(pid):
     return table
 
 
+def has_ipv6(pid):
+    """Whether an interface of that network other than loopback has an IPv6 address."""
+    try:
+        lines = text("/proc/%d/net/if_inet6" % pid).splitlines()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return any(line.split()[-1] != "lo" for line in lines if line.strip())
+
+
 def text_whole(path):
     with open(path, "rb") as file:
         return file.read().decode("ascii", "replace")
@@ -319,7 +330,7 @@ def main(request, say, hear):
         if pid in python or pid in asked or (found["state"] == "Z" and found["parent"] in python):
             chosen.append(found)
     waiting = locks()
-    tables, owners, networks = {}, {}, {}
+    tables, owners, families = {}, {}, {}
     for found in chosen:
         pid = found["pid"]
         try:
@@ -342,7 +353,7 @@ def main(request, say, hear):
         network = found.get("network")
         if network not in tables:
             tables[network] = socket_table(pid)
-            networks[network] = pid
+            families[network] = has_ipv6(pid)
         rows = [row for inode in own for row in tables[network].get(inode, ())]
         owners.update((inode, pid) for inode in own)
         for start in range(0, len(rows), MOST_SOCKETS):
@@ -376,6 +387,7 @@ def main(request, say, hear):
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass
         more["devices"], more["output"] = found.get("devices", []), output(pid)
+        more["ipv6"] = families.get(found.get("network"))
         say(more)
         variables_of = more.get("now") or more.get("set_at_start") or {}
         ports = [variables_of.get("MASTER_PORT", "")]
