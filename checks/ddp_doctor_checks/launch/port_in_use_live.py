@@ -25,7 +25,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             if process.variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
                 continue
             for listener in facts[Listener]:
-                foreign = listener.owner not in members and not any(
+                foreign = listener.owner not in (None, *members) and not any(
                     name.startswith(STORES) for name in (*listener.threads, listener.command)
                 )
                 if listener.port == rank.master_port and listener.network == process.network and foreign:
