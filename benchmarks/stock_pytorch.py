@@ -138,7 +138,10 @@ def shown(entry: dict[str, Any]) -> str:
     """`text | after` of an entry; times beyond half the timeout as its multiples."""
     if not entry.get("said"):
         return f"nothing | {WATCHED:g} x timeout"
-    after = entry["after"]
+    # its own clock began before this one, which waits until all ranks are in their place
+    own = re.search(r"after (\d+) seconds|after (\d+)ms|waiting (\d+)ms", entry["said"])
+    told = max((int(own[1] or 0), int(own[2] or own[3] or 0) / 1000)) if own else 0.0
+    after = max(entry["after"], told)
     when = f"{after:.0f} s" if after < TIMEOUT / 2 else f"{after / TIMEOUT:.1f} x timeout"
     return f"{entry['said']} | {when}"
 
