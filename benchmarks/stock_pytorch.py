@@ -36,7 +36,7 @@ WATCHED = 2.2
 LONGEST = 150
 NAMES: dict[str, str] = {
     "DDP101": r"\d+/\d+ clients joined|keys: \S+//cpu//\d+/(?P<rank>\d+)\b|num_workers_joined",
-    "DDP103": r"threads?\b.*\brank|default process group twice",
+    "DDP103": r"threads of one process|default process group twice",
     "DDP110": r"USE_AGENT_STORE",
     "DDP111": r"MASTER_PORT.*(differ|other)|MASTER_ADDR.*loopback",
     "DDP112": r"EADDRINUSE|[Aa]ddress already in use",
