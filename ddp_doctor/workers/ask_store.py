@@ -1,6 +1,7 @@
 """Asks HOST:PORT as a TCPStore client asks, without torch and without writing a key.
 
-The protocol (torch 2.1 to 2.13; the ping since 2.5): a query byte, then u64 little-endian lengths before strings; answers are raw.
+The protocol (torch 2.1 to 2.13; the ping since 2.5): a query byte, then u64 little-endian lengths before strings;
+answers are raw.
 A query always leaves in one piece, since a legacy store serves nobody else until a half-sent one is complete.
 """
 
