@@ -1,6 +1,6 @@
 """Starts each live fault, attaches to it, and says whether the right cause and the right ranks were named.
 
-    python benchmarks/live_faults.py [--only NAME,...] [--quick] [--show]
+    python benchmarks/live_faults.py [--only NAME,...] [--quick] [--show] [--stock]
 
 Prints one line per fault (fault, expected, got, rank right, seconds), then per healthy control, then
 `N/M named, K/L healthy kept clear, median T s`.
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "live")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "live"), str(ROOT / "benchmarks")]
 
+import stock_pytorch  # noqa: E402
 from faults import CONTROLS, FAULTS, Fault, a_member, running  # noqa: E402
 
 
@@ -61,13 +62,20 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--show", action="store_true", help="print the text report of each that is not as expected")
+    parser.add_argument(
+        "--stock", action="store_true", help="show what stock PyTorch was recorded to say, and after how long"
+    )
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
     faults = [f for f in FAULTS if (not only or f.name in only) and (not options.quick or f.quick)]
     controls = [f for f in CONTROLS if (not only or f.name in only) and (not options.quick or f.quick)]
-    named = clear = wrong_certain = 0
+    stock = stock_pytorch.recorded() if options.stock else {}
+    named = clear = wrong_certain = by_stock = 0
     times: list[float] = []
     for fault in (*faults, *controls):
+        if fault.why_not():
+            print(f"{fault.name:38} cannot be started here: {fault.why_not()}", flush=True)
+            continue
         try:
             with running(fault) as started:
                 report, code, seconds = attach(a_member(fault, started))
@@ -88,6 +96,12 @@ def main() -> int:
             f"exit {code} {seconds:5.2f} s{'  WRONG CERTAIN' if wrong else ''}",
             flush=True,
         )
+        if fault.name in stock:
+            entry = stock[fault.name]
+            by_stock += entry["named"]
+            print(
+                f"    stock {'names it' if entry['named'] else 'does not'} | {stock_pytorch.shown(entry)}", flush=True
+            )
         if options.show and not good:
             print(json.dumps({key: report.get(key) for key in ("verdict", "ranks", "error")}, indent=1)[:6000])
             print(
@@ -102,6 +116,8 @@ def main() -> int:
                 print("   ", finding["id"], finding["severity"], finding["confidence"], finding["summary"])
     median = statistics.median(times) if times else 0.0
     print(f"{named}/{len(faults)} named, {clear}/{len(controls)} healthy kept clear, median {median:.2f} s", end="")
+    if options.stock:
+        print(f", stock named {by_stock}/{sum(fault.name in stock for fault in faults)}", end="")
     print(f", {wrong_certain} wrong and certain" if wrong_certain else "")
     return 0 if named == len(faults) and clear == len(controls) else 1
 

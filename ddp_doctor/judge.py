@@ -95,6 +95,7 @@ def told(check: Check, suspicion: Suspicion) -> Finding:
     severity = suspicion.severity or check.told.severity
     if suspicion.confidence is Confidence.POSSIBLE and severity is Severity.ERROR:
         severity = Severity.WARNING
+    naming = [event for event in suspicion.events if event.sort == "cause"] or suspicion.events
     finding = check.finding(
         suspicion.summary or f"{check.title[:1].lower()}{check.title[1:]}",
         because=check.told.because,
@@ -102,5 +103,7 @@ def told(check: Check, suspicion: Suspicion) -> Finding:
         fixes=check.told.fixes,
         severity=severity,
         confidence=suspicion.confidence,
+        # a rank that only stands still where such a fault could stop it has no part in the fault
+        ranks={event.subject.rank for event in naming if event.subject.rank is not None},
     )
     return msgspec.structs.replace(finding, folded=suspicion.folded)

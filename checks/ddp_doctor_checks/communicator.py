@@ -288,7 +288,7 @@ def _nvlink(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
     }
 
 
-_LOOK_AT_GPU = Fix(
+LOOK_AT_GPU = Fix(
     title="look for an Xid of that GPU, then reset it with no process on it (a lost GPU needs a reboot)",
     commands=(
         "sudo dmesg -T | grep -iE 'NVRM|Xid' | tail",
@@ -328,7 +328,7 @@ def _stuck_in_driver(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argum
         "summary": f"{_ranks(cause)} stopped {where}, on GPU {first.pci or first.device}",
         "because": f"in {first.call or 'NCCL'} {seen}: most often a driver call on a sick GPU that does not return"
         + _wait(cause),
-        "fixes": [_LOOK_AT_GPU],
+        "fixes": [LOOK_AT_GPU],
     }
 
 
@@ -338,7 +338,7 @@ def _late_in_device(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argume
         return "DDP407", {
             "summary": f"{_ranks(cause)}: {first.call or 'the CUDA driver'} does not return on device {first.device}",
             "because": "a driver that does not answer stops the rank, and NCCL has no part in it" + _wait(cause),
-            "fixes": [_LOOK_AT_GPU],
+            "fixes": [LOOK_AT_GPU],
             "confidence": Confidence.LIKELY,
         }
     memory = first.code == 2 or first.call == "cuMemGetInfo"
@@ -356,7 +356,7 @@ def _stuck_in_connect(cause: CommunicatorCause, facts: Facts) -> tuple[str, Argu
         "summary": f"{_ranks(cause)} stopped while it joined the other GPU's memory (P2P)",
         "because": f"opening a peer's memory is a driver call, and here ({first.call or 'NCCL'}) it does not return"
         + _wait(cause),
-        "fixes": [_proven(WITHOUT_P2P, cause), _LOOK_AT_GPU],
+        "fixes": [_proven(WITHOUT_P2P, cause), LOOK_AT_GPU],
     }
 
 
@@ -367,7 +367,7 @@ def _data(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
         return "DDP407", {
             "summary": f"{_ranks(cause)}: the data of the first all-reduce {what}",
             "because": "the ranks were connected, so it is the GPUs or what lies between them",
-            "fixes": [_LOOK_AT_GPU],
+            "fixes": [LOOK_AT_GPU],
             "confidence": Confidence.POSSIBLE,
         }
     passed = cause.details.get("without_p2p") == "passed"
@@ -404,7 +404,7 @@ def _absent_from_collective(cause: CommunicatorCause, facts: Facts) -> tuple[str
         "summary": f"{_ranks(cause)} never launched the first all-reduce on GPU {first.pci or first.device}"
         + (f": {first.call} does not return" if first.call else ""),
         "because": "the communicator was complete on every rank, so its own GPU or driver keeps it" + _wait(cause),
-        "fixes": [_LOOK_AT_GPU],
+        "fixes": [LOOK_AT_GPU],
     }
 
 

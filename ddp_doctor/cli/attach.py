@@ -32,11 +32,14 @@ def examine_job(
     alive = [pid for pid in dict.fromkeys(pids) if host.kernel(f"/proc/{pid}/stat") is not None]
     for pid in sorted(set(pids) - set(alive)):
         print(f"ddp-doctor: there is no process {pid}", file=sys.stderr)
+    loaded = load_packs()
     report = examine(
         "attach",
-        load_packs(),
+        loaded,
         host=host,
-        probes=job_probes(alive, every=every, stacks=stacks, native=native) if alive or every else (),
+        probes=job_probes(alive, every=every, stacks=stacks, native=native, signatures=loaded.signatures)
+        if alive or every
+        else (),
         selection=selection,
         describe=target,
         rows=rows,

@@ -12,8 +12,8 @@ from ddp_doctor.model import Evidence, Fact, Facts, Stage, Wait
 Role = Literal["rank", "launcher", "parent", "data-worker", "other"]
 DOINGS = (
     "user-code", "importing", "refused", "no-answer", "handshake", "waiting-for-clients", "store-key", "gloo-mesh",
-    "store-barrier", "file-store", "new-group", "collective", "ddp", "data", "import-lock", "spawning",
-    "waiting-for-nodes", "watching-workers",
+    "store-barrier", "file-store", "communicator", "driver", "nccl", "new-group", "collective", "ddp", "data", "import-lock",
+    "spawning", "waiting-for-nodes", "watching-workers",
 )  # fmt: skip
 """What a process does, in the order in which a job comes to it."""
 RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
@@ -65,6 +65,16 @@ class Process(Fact, frozen=True, kw_only=True):
     """Whether torch is loaded into it; None where that cannot be seen."""
     python: bool | None = None
     """Whether it runs Python at all; None where that cannot be seen."""
+    nccl: str = ""
+    """The libnccl that is loaded into it, as a path of its own."""
+    cuda: bool | None = None
+    """Whether the CUDA driver's library is loaded into it; None where that cannot be seen."""
+    devices: tuple[str, ...] = ()
+    """The GPUs it has open, such as `/dev/nvidia0`."""
+    output: dict[str, str] = msgspec.field(default_factory=dict)
+    """The regular files behind its descriptors 1 and 2."""
+    ipv6: bool | None = None
+    """Whether its network has an IPv6 address besides loopback's; None where that cannot be seen."""
     asked: bool = False
     """Whether the user named it."""
     image: int = 0
@@ -218,8 +228,8 @@ class JobRank(Fact, frozen=True, kw_only=True):
     """One rank of a job, or a process that ought to be one: where it stands and for whom it waits.
 
     `job` tells jobs of one node apart. `rank` and `world_size` are None where nothing tells them. `doing` is what the
-    evidence says it does: `user-code`, `connecting`, `waiting-for-clients`, `store-key`, `gloo-mesh`, `new-group`,
-    `collective`, `ddp`, `data`, `idle` or, without evidence, an empty text. `call` is the torch.distributed function,
+    evidence says it does, one of DOINGS, or, without evidence, an empty text; `communicator` waits for others inside
+    libnccl, `driver` stands there in a call that does not return, `nccl` works there. `call` is the torch.distributed function,
     `operation` that function as its collective's name. `user_frames` are the script's own frames, innermost first.
     """
 

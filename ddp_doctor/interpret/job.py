@@ -20,13 +20,16 @@ from ddp_doctor.facts.job import (
     StoreKeys,
     Task,
 )
+from ddp_doctor.facts.nccl_live import NcclCall, RasCommunicator
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.interpret import Interpreter
 from ddp_doctor.interpret.divergence import divergence
 from ddp_doctor.interpret.family import Family, families, number, rank_of, size_of
+from ddp_doctor.interpret.nccl_call import stage_of_call, stuck, waits
 from ddp_doctor.interpret.stage import (
     Activity,
     activity,
+    from_ras,
     from_sockets,
     from_threads,
     narrowed,
@@ -52,10 +55,13 @@ def interpret(facts: Facts) -> list[Fact]:
     stacks: dict[tuple[str, int | None, int | None], list[Stack]] = defaultdict(list)
     for stack in facts[Stack]:
         stacks[stack.subject.process].append(stack)
+    calls = {call.subject.pid: call for call in facts[NcclCall]}
+    told = facts[RasCommunicator]
     found: list[Fact] = []
     for family in families(facts[Process], facts[Connection]):
         drafts = [
-            _Draft(process, family, stacks[process.subject.process], by_pid[process.pid]) for process in family.members
+            _Draft(process, family, stacks[process.subject.process], by_pid[process.pid], calls.get(process.pid), told)
+            for process in family.members
         ]
         if not any(draft.concerned for draft in drafts) and not any(process.asked for process in family.members):
             continue
@@ -67,9 +73,17 @@ class _Draft:
     """One process of a family with what its threads do."""
 
     def __init__(
-        self, process: Process, family: Family, stacks: Sequence[Stack], connections: Sequence[Connection]
+        self,
+        process: Process,
+        family: Family,
+        stacks: Sequence[Stack],
+        connections: Sequence[Connection],
+        nccl: NcclCall | None = None,
+        ras: Sequence[RasCommunicator] = (),
     ) -> None:
         self.process = process
+        self.nccl = nccl
+        self.ras = ras if process.nccl else ()
         self.role = family.roles[process.pid]
         self.stacks = list(stacks)
         self.connections = connections
@@ -207,6 +221,7 @@ def _rank(place: int, draft: _Draft, role: Role) -> tuple[JobRank, list[Fact]]:
     sightings = [
         *from_threads(process, subject, in_init=bool(seen and seen.call == "init_process_group")),
         *from_sockets(process, draft.connections, draft.port, subject),
+        *from_ras(process, draft.rank, draft.ras, subject),
     ]
     task = draft.task(stack.subject.thread if stack else None)
     if seen is not None and stack is not None:
@@ -224,7 +239,18 @@ def _rank(place: int, draft: _Draft, role: Role) -> tuple[JobRank, list[Fact]]:
         )
     elif not process.gone:
         seen = _without_stack(process, draft, task)
-    if seen is not None and seen.doing in ("user-code", "importing", "data", "import-lock") and len(sightings) < 2:
+    inside = _in_nccl(draft.nccl, seen)
+    if inside is not None and draft.nccl is not None:
+        # what it stands in now says more than what RAS last heard of its communicator
+        sightings = [each for each in sightings if "RAS" not in each.source]
+        seen = inside
+        sightings.append(
+            Sighting(
+                subject=subject, source=draft.nccl.source, at_least=seen.at_least, at_most=seen.at_most,
+                because=draft.nccl.text(),
+            )
+        )  # fmt: skip
+    elif seen is not None and seen.doing in ("user-code", "importing", "data", "import-lock") and len(sightings) < 2:
         # nothing of torch.distributed is in it yet
         sightings.append(
             Sighting(
@@ -274,6 +300,23 @@ def _rank(place: int, draft: _Draft, role: Role) -> tuple[JobRank, list[Fact]]:
         command=" ".join(process.arguments) or process.command,
     )
     return row, list(sightings)
+
+
+def _in_nccl(call: NcclCall | None, seen: Activity | None) -> Activity | None:
+    """What a rank does inside libnccl, None where it is outside or nothing tells how far it is."""
+    stage = stage_of_call(call) if call is not None else None
+    if call is None or stage is None:
+        return None
+    init = seen is not None and seen.call == "init_process_group"
+    return Activity(
+        doing="communicator" if waits(call) else "driver" if stuck(call) else "nccl",
+        call=f"{seen.call} > {call.entry}" if seen is not None and seen.call and seen.distributed else call.entry,
+        operation=seen.operation if seen is not None and not init else "",
+        at_least=stage,
+        at_most=stage,
+        group=seen.group if seen is not None else "",
+        arguments=seen.arguments if seen is not None else {},
+    )
 
 
 def _without_stack(process: Process, draft: _Draft, task: Task | None) -> Activity | None:
@@ -412,7 +455,7 @@ def _port_of(url: str) -> int | None:
 
 
 INTERPRETER = Interpreter(
-    reads=(Process, Connection, Stack, StoreKeys, CallSite),
+    reads=(Process, Connection, Stack, StoreKeys, CallSite, NcclCall, RasCommunicator),
     gives=(Job, JobRank, Sighting, Divergence),
     interpret=interpret,
 )

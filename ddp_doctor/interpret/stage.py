@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from ddp_doctor.facts.job import Connection, Process, Sighting
+from ddp_doctor.facts.nccl_live import RasCommunicator
 from ddp_doctor.facts.process import Frame, Stack
 from ddp_doctor.model import Stage, Subject
 
@@ -256,3 +257,19 @@ def from_sockets(
                 )
             )
     return found[:2]
+
+
+def from_ras(process: Process, rank: int | None, told: Sequence[RasCommunicator], subject: Subject) -> list[Sighting]:
+    """What NCCL's own report tells of a rank: RAS is up once a rank has met the others, and knows whose init is over.
+
+    The text form names no ranks; it counts for all where there is one communicator.
+    """
+    found = []
+    for each in told:
+        mine = [one for one in each.ranks if one.pid in (process.pid, process.inner_pid) and not one.lost]
+        ready = mine[0].ready if mine else each.status == "RUNNING" if len(told) == 1 and rank is not None else None
+        if ready is None or (not mine and each.status not in ("INIT", "RUNNING")):
+            continue
+        low, high = (Stage.FIRST_COLLECTIVE, Stage.TRAINING) if ready else (Stage.COMM_TOPOLOGY, Stage.TRANSPORT)
+        found.append(Sighting(subject=subject, source=each.source, at_least=low, at_most=high, because=each.text()))
+    return found[:1]

@@ -49,6 +49,9 @@ def waits_of(
     if rank.doing == "store-barrier":
         late = {other.rank for other in others if not other.beyond_init and other.doing != "store-barrier"}
         return tuple(Wait(rank=number) for number in _in_order(late | set(absent), rank))
+    if rank.doing == "communicator":
+        late = {other.rank for other in others if other.doing != "communicator" or other.stage < rank.stage}
+        return tuple(Wait(rank=number) for number in _in_order(late | set(absent), rank))
     if rank.doing in TOGETHER and rank.state != "running":
         apart = [other for other in others if not same_call(rank, other)]
         return tuple(Wait(rank=other.rank) for other in apart) + tuple(Wait(rank=number) for number in absent)

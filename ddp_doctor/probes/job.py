@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,21 @@ from ddp_doctor.facts.job import (
     StoreKeys,
     jobs,
 )
+from ddp_doctor.facts.nccl_live import NcclCall
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.host import Answer, Host
 from ddp_doctor.interpret.family import families, number
 from ddp_doctor.interpret.job import interpret as interpret_job
 from ddp_doctor.interpret.waits import TOGETHER
 from ddp_doctor.model import Absent, Facts, Subject
+from ddp_doctor.probes import job_files, job_gpus, job_nccl
 from ddp_doctor.readers.call_site import read_call_site
 from ddp_doctor.readers.pyspy_dump import KEPT_ARGUMENTS, read_threads
+from ddp_doctor.signatures import Signature
 
 LAUNCH_VARIABLES = (
     r"RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|NODE_RANK$|MASTER_|PET_|TORCH|GLOO_|NCCL_|TP_SOCKET|USE_LIBUV$|SLURM_"
-    r"|OMPI_COMM|PMI_|MPI_LOCAL|PL_|LT_|ACCELERATE_|CUDA_VISIBLE_DEVICES$|LIGHTNING|RAY_"
+    r"|OMPI_COMM|PMI_|MPI_LOCAL|PL_|LT_|ACCELERATE_|CUDA_VISIBLE_DEVICES$|LIGHTNING|RAY_|HOME$|XDG_CACHE_HOME$"
 )
 WAITING_FRAMES = r"torch/distributed/|torch/nn/parallel/|torch/multiprocessing/"
 ARGUMENT_FRAMES = r"torch/distributed/|torch/multiprocessing/spawn\.py$"
@@ -49,8 +52,18 @@ SECONDS_PER_DUMP = 3.0
 SECONDS_PER_NATIVE_DUMP = 20.0
 
 
-def job_probes(pids: Iterable[int], *, every: bool, stacks: bool, native: bool) -> tuple[Probe, ...]:
-    """The probes of the jobs that these processes belong to, or of every job on this node."""
+def job_probes(
+    pids: Iterable[int],
+    *,
+    every: bool,
+    stacks: bool,
+    native: bool,
+    signatures: Callable[[], Sequence[Signature]] = tuple,
+) -> tuple[Probe, ...]:
+    """The probes of the jobs that these processes belong to, or of every job on this node.
+
+    `signatures` gives what the packs know of log lines; it is called where there is a log.
+    """
     asked = frozenset(pids)
 
     def take_processes(host: Host, known: Facts) -> Iterator[Observation]:
@@ -63,11 +76,12 @@ def job_probes(pids: Iterable[int], *, every: bool, stacks: bool, native: bool) 
     probes = [Probe(name="processes", gives=(Process, Connection, Listener), take=take_processes)]
     if stacks:
         probes.append(Probe(name="stacks", gives=(Stack,), builds_on=(Process,), take=take_stacks))
+    probes += [job_nccl.PROBE, job_gpus.PROBE, job_files.probe(signatures)]
     probes.append(
         Probe(
             name="surroundings",
             gives=(CallSite, Resolved, FileStoreState, StoreKeys),
-            builds_on=(Process, Connection, Listener, Stack),
+            builds_on=(Process, Connection, Listener, Stack, NcclCall),
             take=_surroundings,
             risk="network",
         )

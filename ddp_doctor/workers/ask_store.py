@@ -1,6 +1,7 @@
 """Asks HOST:PORT as a TCPStore client asks, without torch and without writing a key.
 
-The protocol (torch 2.1 to 2.13): a query byte, then u64 little-endian lengths before strings; answers are raw.
+The protocol (torch 2.1 to 2.13; the ping since 2.5): a query byte, then u64 little-endian lengths before strings;
+answers are raw.
 A query always leaves in one piece, since a legacy store serves nobody else until a half-sent one is complete.
 """
 
@@ -11,7 +12,7 @@ import time
 
 VALIDATE, GET, CHECK, PING = 0, 3, 5, 13
 MAGIC, NONCE = 0x3C85F7CE, 0x0DD0C70A
-READY = 0
+READY, NOT_READY = 0, 1
 SESSION_SECONDS = 0.2
 SILENT_TRIES = 3
 MOST_RANKS = 64
@@ -34,7 +35,8 @@ def ask(address, port, deadline, more=()):
             if time.monotonic() + 0.5 > deadline:
                 break
             time.sleep(0.2 * attempt)
-        answer = session(address, port, deadline, more)
+        # a store of torch 2.1 to 2.4 knows no ping and closes
+        answer = session(address, port, deadline, more, ping=answer.get("verdict") != "closes")
         if answer["verdict"] not in ("silent", "closes"):
             break
     answer["seconds"] = round(time.monotonic() - started, 3)
@@ -62,7 +64,7 @@ def not_connected(error):
     return {"outcome": "unreachable", "errno": error.errno, "error": error.strerror or str(error)}
 
 
-def session(address, port, deadline, more=()):
+def session(address, port, deadline, more=(), ping=True):
     started = time.monotonic()
     try:
         sock = connect(address, port, deadline)
@@ -75,12 +77,12 @@ def session(address, port, deadline, more=()):
         return answer
     with sock:
         end = min(deadline, time.monotonic() + max(SESSION_SECONDS, 4 * (time.monotonic() - started)))
-        hello = struct.pack("<BIBI", VALIDATE, MAGIC, PING, NONCE)
+        hello = struct.pack("<BI", VALIDATE, MAGIC) + (struct.pack("<BI", PING, NONCE) if ping else b"")
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.sendall(hello + check("init/"))
-            first = receive(sock, 4, end)
-            if first != struct.pack("<I", NONCE):
+            first = receive(sock, 4 if ping else 1, end)
+            if first != struct.pack("<I", NONCE) and (ping or first not in (bytes([READY]), bytes([NOT_READY]))):
                 return not_a_store(first + rest(sock))
         except ConnectionError:
             return {"verdict": "closes"}
@@ -88,7 +90,7 @@ def session(address, port, deadline, more=()):
             return not_a_store(silence.got) if silence.got else {"verdict": "silent"}
         found = {"verdict": "store"}
         try:
-            if receive(sock, 1, end) == bytes([READY]):
+            if (receive(sock, 1, end) if ping else first) == bytes([READY]):
                 found.update(members(sock, end, more))
         except (OSError, Silent, ValueError, struct.error):
             pass

@@ -17,6 +17,8 @@ CALLS = {
     "aarch64": {63: "read", 64: "write", 67: "pread64", 25: "fcntl", 32: "flock", 82: "fsync", 80: "fstat"},
 }
 PYTHON = re.compile(r"python|^pt_|^ray|torchrun|accelerate|deepspeed|^gloo", re.I)
+GPU = re.compile(r"/dev/nvidia\d+$")
+RAS_ADDRESS = "localhost:28028"
 MOST_SOCKETS = 150
 MOST_TASKS = 1500
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -172,14 +174,25 @@ def socket_table(pid):
     return table
 
 
+def has_ipv6(pid):
+    """Whether an interface of that network other than loopback has an IPv6 address."""
+    try:
+        lines = text("/proc/%d/net/if_inet6" % pid).splitlines()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return any(line.split()[-1] != "lo" for line in lines if line.strip())
+
+
 def text_whole(path):
     with open(path, "rb") as file:
         return file.read().decode("ascii", "replace")
 
 
-def inodes(pid):
-    """Inodes of its sockets; None where this user may not see them, even if the numbers of its descriptors show."""
-    found = set()
+def descriptors(pid):
+    """Sockets by inode, and GPUs by device node; None where this user may not see them, even if their numbers show."""
+    sockets, devices = set(), set()
     base = "/proc/%d/fd/" % pid
     try:
         for name in os.listdir(base):
@@ -188,9 +201,25 @@ def inodes(pid):
             except FileNotFoundError:
                 continue
             if target.startswith("socket:["):
-                found.add(int(target[8:-1]))
+                sockets.add(int(target[8:-1]))
+            elif GPU.match(target):
+                devices.add(target)
     except OSError:
-        return None
+        return None, []
+    return sockets, sorted(devices)
+
+
+def inodes(pid):
+    return descriptors(pid)[0]
+
+
+def output(pid):
+    """The regular files that it prints to, by descriptor."""
+    found = {}
+    for descriptor in ("1", "2"):
+        target = link("/proc/%d/fd/%s" % (pid, descriptor))
+        if target.startswith("/") and not target.startswith("/dev/"):
+            found[descriptor] = target
     return found
 
 
@@ -354,7 +383,7 @@ class View:
         self.skipped = set(request.get("skip", ()))
         self.masters = set(request.get("ports", ()))
         self.waiting = locks()
-        self.tables, self.owners = {}, {}
+        self.tables, self.owners, self.families = {}, {}, {}
 
     def cheap(self, found):
         """What never blocks: the kernel's own numbers, threads and sockets."""
@@ -369,7 +398,7 @@ class View:
         chain = found["ancestors"] = []
         while len(chain) < 12 and (chain[-1] if chain else pid) in self.everyone:
             chain.append(self.everyone[chain[-1] if chain else pid]["parent"])
-        own = inodes(pid)
+        own, found["devices"] = descriptors(pid)
         found["sockets_read"] = own is not None
         names = sorted({task[1] for task in found["tasks"]})
         found["tasks"], tasks = found["tasks"][:400], found["tasks"]
@@ -379,6 +408,7 @@ class View:
         network = found.get("network")
         if network not in self.tables:
             self.tables[network] = socket_table(pid)
+            self.families[network] = has_ipv6(pid)
         rows = [row for inode in own for row in self.tables[network].get(inode, ())]
         self.owners.update((inode, pid) for inode in own)
         for start in range(0, len(rows), MOST_SOCKETS):
@@ -407,15 +437,21 @@ class View:
             maps = text_whole("/proc/%d/maps" % pid)
             more["torch"] = "/libtorch_cpu" in maps or "/libc10." in maps
             more["python"] = looks_like_python(pid, found["command"]) or more["torch"] or "/libpython" in maps
+            more["nccl"] = next((line.split(None, 5)[5] for line in maps.splitlines() if "/libnccl.so" in line), "")
+            more["cuda"] = "/libcuda.so" in maps
             more["now"] = environment_now(pid, maps, self.wanted)
         except (OSError, ValueError, OverflowError, struct.error, IndexError):
             pass
+        more["devices"], more["output"] = found.get("devices", []), output(pid)
+        more["ipv6"] = self.families.get(found.get("network"))
         if not unchanged(found):
             return False
         self.say(more)
-        port = (more.get("now") or more.get("set_at_start") or {}).get("MASTER_PORT", "")
-        if port.isdigit():
-            self.masters.add(int(port))
+        variables_of = more.get("now") or more.get("set_at_start") or {}
+        ports = [variables_of.get("MASTER_PORT", "")]
+        if more.get("nccl"):
+            ports.append(variables_of.get("NCCL_RAS_ADDR", RAS_ADDRESS).rpartition(":")[2])
+        self.masters.update(int(port) for port in ports if port.isdigit())
         return True
 
 

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fakes.nccl import Stage, healthy, libnccl, why_not, with_rules
+from fakes.node import Rule
 from jobs import HANGS, free_port
 
 PORT, FOLDER = "{port}", "{folder}"
@@ -43,6 +45,12 @@ class Part:
     """Whether it marks the moment before its hang."""
     bystander: bool = False
     """It is none of the job's."""
+    orphan: bool = False
+    """Whether the process that started it ends at once, as a shell does that is closed."""
+    nccl: str = ""
+    """The release of libnccl that it calls on a described node of eight GPUs; empty for none."""
+    hangs: tuple[str, ...] = ()
+    """Calls of the driver that never return to it."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,21 @@ class Fault:
     settle: float = 1.5
     quick: bool = False
     """In the part of the set that runs in CI."""
+    logged: bool = False
+    """Whether what it prints goes to one file, as of a launcher; else nowhere."""
     network: tuple[str, ...] = ()
     """`ip` commands that break the network between the hosts A (10.77.0.1) and B (10.77.0.2)."""
+
+    @property
+    def needs_nccl(self) -> tuple[str, ...]:
+        """The releases of libnccl that it needs."""
+        return tuple(sorted({part.nccl for part in self.parts if part.nccl}))
+
+    def why_not(self) -> str:
+        """Why it cannot be started here; empty if it can."""
+        if self.needs_root and os.geteuid() != 0:
+            return "needs root"
+        return next((reason for version in self.needs_nccl if (reason := why_not(version))), "")
 
     @property
     def needs_root(self) -> bool:
@@ -92,6 +113,12 @@ def ranks(
 def torchrun(*options: str, script: str = "meet.py", **variables: str) -> Part:
     """torchrun, as its module."""
     return Part(script=script, module=("-m", "torch.distributed.run", *options), variables=variables, waited_for=False)
+
+
+def nccl_rank(number: int, size: int, version: str = "2.27.5", hangs: tuple[str, ...] = (), **changes: object) -> Part:
+    """A rank that forms a communicator on the real libnccl."""
+    changes.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    return rank(number, size, "nccl_rank.py", nccl=version, hangs=hangs, **changes)
 
 
 def container(started: int, size: int, **variables: str) -> Part:
@@ -288,6 +315,36 @@ FAULTS: tuple[Fault, ...] = (
     Fault("master-address-swallowed", ("DDP302",), (1,), on_hosts(only=(1,), MASTER_ADDR="10.88.0.77"),
           "MASTER_ADDR is an address that swallows packets", settle=3.0,
           network=("-n B route add 10.88.0.0/24 dev vB", "-n B neigh add 10.88.0.77 lladdr 02:00:00:00:00:99 dev vB nud permanent")),
+    Fault("ipv6-master-without-ipv6", ("DDP303",), (1,), on_hosts(only=(1,), MASTER_ADDR="fd00:ddb::1"),
+          "MASTER_ADDR is an IPv6 address, and rank 1's host has no IPv6", settle=2.5,
+          network=("netns exec B sysctl -qw net.ipv6.conf.all.disable_ipv6=1",)),
+    # --- a port or a rank that an earlier run kept
+    Fault("port-held-and-rank-0-tries-again", ("DDP112",), (0,),
+          (server("mute", BIND="0.0.0.0"), rank(0, 2, MODE="try-again", delay=1.0)),
+          "rank 0 tries again and again to bind MASTER_PORT, which another program holds", settle=2.5),
+    Fault("rank-1-of-an-earlier-run", ("DDP410",), (1,),
+          (rank(1, 3, orphan=True, waited_for=False), rank(0, 3, delay=9.0), rank(1, 3)),
+          "an orphan of an earlier run joined as rank 1 of 3, and the right rank 1 too", settle=3.0),
+    # --- NCCL, the real library on a described node
+    Fault("nccl-rank-2-missing", ("DDP101",), (2,), tuple(nccl_rank(number, 3, ID_FILE="{folder}/id") for number in (0, 1)),
+          "the communicator waits in its bootstrap for rank 2, which was never started", settle=3.0),
+    Fault("nccl-rank-1-late", ("DDP604",), (1,), (nccl_rank(0, 2), nccl_rank(1, 2, HOW="late")),
+          "rank 1 prepares data before it forms the communicator, rank 0 waits in the bootstrap", settle=3.0),
+    Fault("nccl-versions-differ", ("DDP501",), (0, 1),
+          (nccl_rank(0, 2, "2.27.5", ID_FILE="{folder}/id"), nccl_rank(1, 2, "2.30.7", ID_FILE="{folder}/id")),
+          "the ranks have NCCL 2.27.5 and 2.30.7 and hang in the bootstrap", settle=3.0),
+    Fault("nccl-hang-in-nvml", ("DDP407",), (1,), (nccl_rank(0, 2), nccl_rank(1, 2, hangs=("nvmlDeviceGetP2PStatus",))),
+          "a call of NVML does not return to rank 1", settle=3.0),
+    Fault("nccl-hang-in-topology", ("DDP407",), (1,), (nccl_rank(0, 2), nccl_rank(1, 2, hangs=("cudaDeviceCanAccessPeer",))),
+          "a call of the driver does not return to rank 1 while NCCL reads the topology", settle=3.0),
+    Fault("nccl-hang-in-connect", ("DDP402",), (1,),
+          (nccl_rank(0, 2), nccl_rank(1, 2, hangs=("cuMemImportFromShareableHandle", "cudaIpcOpenMemHandle"))),
+          "the driver does not open the memory of rank 0's GPU to rank 1", settle=3.0),
+    Fault("nccl-hang-at-launch", ("DDP407",), (1,), (nccl_rank(0, 2), nccl_rank(1, 2, hangs=("launch",))),
+          "the launch of the first collective does not return on rank 1", settle=3.0),
+    Fault("nccl-interface-on-rank-1", ("DDP301",), (1,),
+          tuple(nccl_rank(number, 2, ID_FILE="{folder}/id", NCCL_DEBUG="INFO", NCCL_SOCKET_IFNAME=name) for number, name in enumerate(("lo", "eth77"))),
+          "rank 1 died of NCCL_SOCKET_IFNAME, rank 0 waits in the bootstrap; the log tells", settle=3.0, logged=True),
     # --- in a container, seen from outside
     Fault("container-rank-2-missing", ("DDP101",), (2,), (container(2, 3),), "two of three ranks in a container", marks=2, settle=2.5),
     Fault("container-rank-1-prepares-data", ("DDP604",), (1,), (container(2, 2, LATE_RANK="1"),),
@@ -295,6 +352,11 @@ FAULTS: tuple[Fault, ...] = (
 )  # fmt: skip
 
 CONTROLS: tuple[Fault, ...] = (
+    Fault("nccl-all-reduces", (), None, (nccl_rank(0, 2), nccl_rank(1, 2)), "two ranks all-reduce over NCCL", settle=3.0),
+    Fault("nccl-all-reduces-logged", (), None,
+          tuple(nccl_rank(number, 2, ID_FILE="{folder}/id", NCCL_DEBUG="INFO") for number in range(2)),
+          "the same without torch, with NCCL's log", settle=3.0, logged=True),
+    Fault("training-logged", (), None, ranks(2, "healthy.py", HOW=""), "two ranks train and print to a file", logged=True),
     Fault("training", (), None, ranks(2, "healthy.py", HOW=""), "two ranks train", quick=True),
     Fault("training-slowly", (), None, ranks(2, "healthy.py", HOW="slow"), "two ranks train, 5 steps a second"),
     Fault("training-3", (), None, ranks(3, "healthy.py", HOW=""), "three ranks train"),
@@ -329,7 +391,11 @@ def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> It
     started: list[subprocess.Popen[bytes]] = []
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
-        cleanup.callback(_kill, started)
+        cleanup.callback(_kill, started, folder / "orphan")
+        if logs is None and fault.logged:
+            logs = folder / "logs"
+            logs.mkdir()
+        stage = Stage(folder) if fault.needs_nccl else None
         hosts = cleanup.enter_context(_hosts(fault, values)) if any(part.host for part in fault.parts) else {}
         for number, part in enumerate(fault.parts):
             if part.delay:
@@ -338,6 +404,11 @@ def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> It
             command += [each.format(**values) for each in part.arguments]
             variables = {name: value.format(**values) for name, value in part.variables.items()}
             output = open(logs / f"part{number}.log", "wb") if logs and not part.bystander else subprocess.DEVNULL
+            if stage is not None and part.nccl:
+                variables |= _with_gpus(part, stage, len(started))
+            if part.orphan:
+                command = ["bash", "-c", 'echo $$ > "$0"; exec "$@"', str(folder / "orphan"), *command]
+                command = ["bash", "-c", '"$@" & disown', "bash", *command]
             started.append(
                 subprocess.Popen(
                     [*_on(part, hosts, folder), *command],
@@ -358,6 +429,15 @@ def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> It
             time.sleep(0.05)
         time.sleep(fault.settle)
         yield started
+
+
+def _with_gpus(part: Part, stage: Stage, number: int) -> dict[str, str]:
+    """What loads the described node's driver into a rank."""
+    node = healthy(8)
+    if part.hangs:
+        node = with_rules(node, *(Rule(call=call, hang=True) for call in part.hangs))
+    size = int(part.variables["WORLD_SIZE"])
+    return {**stage.environ(node, f"rank{number}", size), "LIBNCCL": str(libnccl(part.nccl))}
 
 
 @contextmanager
@@ -411,20 +491,34 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
 
 
-def _kill(started: list[subprocess.Popen[bytes]]) -> None:
+def _kill(started: list[subprocess.Popen[bytes]], orphan: Path) -> None:
     """Kill each part with its descendants, also those that left its session (torchrun's workers do)."""
+    pids = [pid for process in started for pid in (*_descendants(process.pid), process.pid)]
+    pids += [int(orphan.read_text())] if orphan.exists() else []
+    segments = {segment for pid in pids for segment in _segments(pid)}
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
     for process in started:
-        for pid in [*_descendants(process.pid), process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         try:
             os.killpg(process.pid, signal.SIGKILL)  # what outlived its parent
         except ProcessLookupError:
             pass
     for process in started:
         process.wait()
+    for segment in segments:
+        Path(segment).unlink(missing_ok=True)
+
+
+def _segments(pid: int) -> set[str]:
+    """The shared memory of NCCL's that a killed rank would leave behind."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    return {line.split()[-1] for line in lines if "/dev/shm/nccl-" in line and "(deleted)" not in line}
 
 
 def _descendants(pid: int) -> list[int]:

@@ -8,13 +8,14 @@ from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.gpu_views import SEEN, GpuViews, gpu_views
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.gpu import gpu_fault_live as live
 
 
 class GpuFault(Check):
     id, name = "DDP407", "gpu-fault"
     title = "A GPU with a hardware fault"
     needs = (DriverState, DriverGpu)
-    also_reads = (*SEEN, *communicator.READS)
+    also_reads = (*SEEN, *communicator.READS, *live.READS)
     told = Told(
         because="a GPU that is lost or has faults breaks every communicator it is in, and NCCL's start even where it is "
         "outside the mask",
@@ -31,10 +32,14 @@ class GpuFault(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
+        if any(live.stuck_ranks(facts, joining=False)):
+            return ""
         return communicator.without_gpu_or_trial(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
+        for each in live.stuck_ranks(facts, joining=False):
+            yield self.finding(**each)
         for seen in gpu_views(facts):
             for gpu in seen.gpus:
                 yield from self._look_at(gpu, seen)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode, GpuProcess
 from ddp_doctor.facts.gpu_views import SEEN, gpu_views, without_gpu
+from ddp_doctor.facts.nccl_live import GpuUse
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor_checks.gpu import leftover_process_live as live
 
 DEAD = ("", "Z", "X")
 INIT = 1
@@ -16,7 +18,7 @@ class LeftoverProcess(Check):
     id, name = "DDP410", "leftover-process"
     title = "A leftover process holds a GPU"
     needs = (DriverGpu, GpuNode)
-    also_reads = SEEN
+    also_reads = (*SEEN, GpuUse, *live.READS)
     told = Told(
         because="processes of an earlier run still hold the GPU or the port",
         fixes=(
@@ -32,9 +34,14 @@ class LeftoverProcess(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        return without_gpu(facts)
+        return "" if facts[GpuUse] or any(live.left_over(facts)) else without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for each in live.from_job(facts):
+            yield self.finding(**each)
+        for use in facts[GpuUse]:
+            for process in () if use.own_pids else use.processes:
+                yield from self._look_at(use, process)
         for seen in gpu_views(facts):
             # in a PID namespace of its own a PID that is unknown says nothing
             if seen.node is None or seen.node.own_pids:
@@ -43,7 +50,7 @@ class LeftoverProcess(Check):
                 for process in gpu.processes:
                     yield from self._look_at(gpu, process)
 
-    def _look_at(self, gpu: DriverGpu, process: GpuProcess) -> Iterator[Finding]:
+    def _look_at(self, gpu: DriverGpu | GpuUse, process: GpuProcess) -> Iterator[Finding]:
         severity, confidence = Severity.WARNING, Confidence.LIKELY
         if process.state in DEAD:
             how = "is gone, but still holds"

@@ -8,13 +8,14 @@ from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.gpu_views import SEEN, without_gpu
 from ddp_doctor.model import Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.launch import duplicate_gpu_live as live
 
 
 class DuplicateGpu(Check):
     id, name = "DDP106", "duplicate-gpu"
     title = "Two ranks on one GPU"
     needs = (CudaView,)
-    also_reads = (*SEEN, *communicator.READS)
+    also_reads = (*SEEN, *communicator.READS, *live.READS)
     told = Told(
         because="NCCL needs a GPU of its own for each rank; two ranks chose the same one, mostly because set_device is "
         "missing or every rank has the same mask",
@@ -28,7 +29,7 @@ class DuplicateGpu(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts):
+        if communicator.shows(self.id, facts) or any(live.from_job(facts)):
             return ""
         if len({view.subject.rank for view in facts[CudaView] if view.subject.rank is not None}) < 2:
             return "the views of two ranks are needed to compare them"
@@ -36,6 +37,8 @@ class DuplicateGpu(Check):
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
+        for each in live.from_job(facts):
+            yield self.finding(**each)
         only: dict[tuple[str, str], dict[int, CudaView]] = {}
         for view in facts[CudaView]:
             if view.masked and view.subject.rank is not None and len(view.devices) == 1:

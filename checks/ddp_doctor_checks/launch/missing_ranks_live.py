@@ -24,7 +24,11 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             "summary": f"{numbers(missing)} of world size {view.job.world_size} "
             f"{'is' if len(missing) == 1 else 'are'} not running on this node; {here} "
             f"{'waits' if len(view.job.ranks) == 1 else 'wait'} for {'it' if len(missing) == 1 else 'them'}",
-            "because": "init_process_group returns only when every rank has joined"
+            "because": (
+                "the communicator is complete only when every rank has come, and NCCL waits without a time-out"
+                if all(rank.doing == "communicator" for rank in waiting)
+                else "init_process_group returns only when every rank has joined"
+            )
             + (
                 "; they all belong on this node, so nothing else will start them"
                 if view.job.complete_here

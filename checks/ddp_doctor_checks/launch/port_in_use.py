@@ -9,6 +9,7 @@ from ddp_doctor.facts.launch import Ancestor, Variable
 from ddp_doctor.facts.names import Interface, Resolution, is_local
 from ddp_doctor.facts.rendezvous import Meeting, Port, PortOwner, StoreAnswer
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.launch import port_in_use_live as live
 
 AGENT = "pt_elastic"
 JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
@@ -18,8 +19,8 @@ class PortInUse(Check):
     id, name = "DDP112", "port-in-use"
     title = "MASTER_PORT is held by another process"
     needs = (Port, Meeting, (PortOwner, Port))
-    also_reads = (StoreAnswer, Variable, Ancestor, Resolution, Interface)
-    acts_at = frozenset({Stage.STORE_CONNECT})
+    also_reads = (StoreAnswer, Variable, Ancestor, Resolution, Interface, *live.READS)
+    acts_at = frozenset({Stage.PYTHON, Stage.STORE_CONNECT})
     told = Told(
         because="one process at a time can listen on a port; the store cannot start on one that is taken",
         fixes=(
@@ -41,6 +42,8 @@ class PortInUse(Check):
         return "rank 0 is not started here" if rows and all(row.hosts is False for row in rows) else ""
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for each in live.from_job(facts):
+            yield self.finding(**each)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             for port in here[Port]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets, Resolution, Route
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.network import ip_family_live as live
 from ddp_doctor_checks.network.ip_family_master import of_master
 
 FAMILIES = ("AF_INET", "AF_INET6")
@@ -17,7 +18,9 @@ class IpFamily(Check):
     id, name = "DDP303", "ip-family"
     title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
     needs = (NcclInterface, Meeting)
-    also_reads = (Interface, NcclSockets, Resolution, Route)
+    also_reads = (Interface, NcclSockets, Resolution, Route, *live.READS)
+    # nothing is known of ranks on the other side of a network that cannot be reached
+    explains = ("DDP101",)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     told = Told(
         because="some ranks use IPv6 and others IPv4, or a link-local IPv6 address that is good on its own link only",
@@ -31,6 +34,8 @@ class IpFamily(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in live.from_job(facts):
+            yield self.finding(**found)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             for master in of_master(meeting, here):

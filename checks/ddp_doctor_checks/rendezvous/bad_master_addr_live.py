@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import Connection, jobs
+from ddp_doctor.facts.job import Connection, Resolved, jobs
 from ddp_doctor.model import Confidence, Facts, Fix
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `BadMasterAddr.finding`, at most one set per job."""
+    # a name without an address leads nowhere at all, which is DDP201
+    nowhere = {each.name for each in facts[Resolved] if not each.addresses}
     for view in jobs(facts):
         for rank in view.ranks:
-            if rank.doing not in ("refused", "no-answer"):
+            if rank.doing not in ("refused", "no-answer") or rank.master_address in nowhere:
                 continue
             own = [
                 each

@@ -9,6 +9,7 @@ from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidi
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
+from ddp_doctor_checks.software import nccl_version_live
 from ddp_doctor_checks.software.nccl_version import wrong_nccl
 
 
@@ -16,7 +17,7 @@ class VersionMismatch(Check):
     id, name = "DDP501", "version-mismatch"
     title = "Versions that do not belong together"
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
-    also_reads = (*READS, DriverClash, *communicator.READS)
+    also_reads = (*READS, DriverClash, *communicator.READS, *nccl_version_live.READS)
     explains = ("DDP507",)
     told = Told(
         because="parts that were built or released for each other are not the ones that are loaded: driver, CUDA, NCCL "
@@ -42,13 +43,15 @@ class VersionMismatch(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts):
+        if communicator.shows(self.id, facts) or any(nccl_version_live.from_job(facts)):
             return ""
         # a library that lacks a function ends the import on any machine
         return "" if any(wrong_nccl(self, facts)) else why_not_nvidia(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
+        for each in nccl_version_live.from_job(facts):
+            yield self.finding(**each)
         yield from wrong_nccl(self, facts)
         for seen in gpu_views(facts):
             for clash in facts[DriverClash]:

@@ -33,6 +33,14 @@ def main():
         os.kill(os.getpid(), 19)
     if mode == "late":
         time.sleep(float(os.environ["LATE"]))
+    while mode == "try-again":
+        try:
+            ready()
+            dist.init_process_group("gloo", timeout=TIMEOUT)
+            break
+        except RuntimeError as error:
+            print(error, flush=True)
+        time.sleep(5)
     ready()
     method = os.environ.get("INIT_METHOD") or None
     numbers = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])} if method else {}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=float(sys.argv[1]) if len(sys.argv) > 1 else 1800)
+TIMEOUT = timedelta(seconds=float(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("HANG_TIMEOUT", "1800")))
 
 
 def training_func(rank):
