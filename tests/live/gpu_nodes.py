@@ -21,7 +21,9 @@ from fakes.nccl import Stage, libnccl
 from fakes.node import Node, Process, set_up, write_kernel_files
 
 KEPT_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "shm", "pts")
-AS_RANK_0 = 'if [ "$RANK" = 0 ]; then "$@"; touch "$0"; else until [ -e "$0" ]; do sleep 0.05; done; fi'
+AS_RANK_0 = (
+    'if [ "$RANK" = 0 ]; then "$@"; code=$?; touch "$0"; exit $code; else until [ -e "$0" ]; do sleep 0.05; done; fi'
+)
 SLEEPER = "import time; time.sleep(600)"
 STUCK = "#include <unistd.h>\nint main(void) { if (!vfork()) { pause(); _exit(0); } }"
 HARMFUL = {"cuCtxCreate_v2", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cudaMalloc", "cuMemCreate"}

@@ -153,16 +153,19 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
     cases = [(healthy(2), call) for call in sorted(two)]
     cases += [(read_node("mig_one_rank"), call) for call in sorted({call for _, call in asked} - two)]
 
-    def hang(case: tuple[Node, str]) -> tuple[str, float, str]:
+    def hang(case: tuple[Node, str], suffix: str = "") -> tuple[str, float, str]:
         node, call = case
         node = msgspec.structs.replace(node, rules=(Rule(call=call, hang=True),))
-        ran = run(node, make(tmp_path / call), site_with_nccl, "--timeout", str(TIMEOUT))
+        ran = run(node, make(tmp_path / f"{call}{suffix}"), site_with_nccl, "--timeout", str(TIMEOUT))
         told = json.dumps([ran.report["probes"], ran.report["findings"], ran.report["outcomes"]])
         return call, ran.seconds, told
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(hang, cases))
     late = {call: round(seconds, 1) for call, seconds, _ in found if seconds > ALLOWED}
+    # on a machine that others use: what is late beside another run has to be in time alone
+    alone = [hang(case, "-again") for case in cases if case[1] in late]
+    late = {call: round(seconds, 1) for call, seconds, _ in alone if seconds > ALLOWED}
     silent = [call for call, _, told in found if not named(call, told, call not in of_probes)]
     print(f"{len(found)} calls, the slowest ended after {max(seconds for _, seconds, _ in found):.1f} s")
     assert late == {}

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
-from ddp_doctor_checks import communicator
+from ddp_doctor_checks import communicator, pair_evidence
 
 
 class P2pDriver(Check):
     id, name = "DDP402", "p2p-driver"
     title = "The driver does not join the memory of two GPUs"
     needs = (CommunicatorStop,)
-    also_reads = communicator.READS
+    also_reads = (*communicator.READS, *pair_evidence.READS)
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE})
     told = Told(
         because="the driver or the card says that peer-to-peer works, and the copies do not arrive",
@@ -32,7 +32,10 @@ class P2pDriver(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        return communicator.not_tried(self.id, facts)
+        return "" if pair_evidence.blamed(facts) else communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
-        yield from communicator.findings(self, facts)
+        if pair_evidence.blamed(facts):
+            yield from pair_evidence.findings(self, facts)
+        else:
+            yield from communicator.findings(self, facts)
