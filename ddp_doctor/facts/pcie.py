@@ -71,8 +71,10 @@ class Machine(Fact, frozen=True, kw_only=True):
 
 class Between(msgspec.Struct, frozen=True, kw_only=True):
     """What lies between two GPUs on the PCI bus. `shared` is the last bridge above both, empty where only the root complex
-    joins them; `redirecting` the bridges whose ACS sends their traffic up; `unread` those that could not be read."""
+    joins them; `redirecting` the bridges whose ACS sends their traffic up; `unread` those that could not be read. A GPU
+    without any bridge, as a hypervisor shows it, makes the way not `known`."""
 
+    known: bool
     shared: str
     redirecting: tuple[str, ...]
     unread: tuple[str, ...]
@@ -81,7 +83,7 @@ class Between(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def clean(self) -> bool:
         """Whether it is known that nothing redirects or translates."""
-        return not (self.redirecting or self.unread or self.translated)
+        return self.known and not (self.redirecting or self.unread or self.translated)
 
     def text(self) -> str:
         """What stands between them, empty for nothing."""
@@ -103,7 +105,9 @@ def between(first: PciPath, second: PciPath) -> Between:
             break
         depth += 1
     apart = {bridge.address: bridge for path in (first, second) for bridge in path.bridges[depth:]}
+    apart = dict(sorted(apart.items()))
     return Between(
+        known=bool(first.bridges and second.bridges),
         shared=first.bridges[depth - 1].address if depth else "",
         redirecting=tuple(address for address, bridge in apart.items() if bridge.redirects),
         unread=tuple(address for address, bridge in apart.items() if bridge.acs is None),

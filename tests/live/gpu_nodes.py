@@ -139,6 +139,9 @@ def show(node: Node, folder: Path) -> None:
         Path("/proc/driver/nvidia/version").write_text(version.read_text())
     if node.kernel.wsl:
         namespaces.bind_file((root / "proc/version").read_text(), "/proc/version", folder)
+    # the tests may run in a virtual machine, and the node is none
+    processors = Path("/proc/cpuinfo").read_text().replace(" hypervisor", "")
+    namespaces.bind_file(processors, "/proc/cpuinfo", folder)
     namespaces.bind_file("0::/docker/4242\n" if node.kernel.container else "0::/\n", "/proc/1/cgroup", folder)
     devices = root / "dev"
     devices.mkdir(exist_ok=True)
