@@ -36,7 +36,7 @@ OTHER_HOST = Fix(
 def blamed(facts: Facts) -> str:
     """DDP401, DDP402 or DDP403, or empty where no copy failed."""
     if damaged(facts):
-        return "DDP402" if clean(facts) else "DDP401"
+        return "DDP402" if clean(facts, damaged(facts)) else "DDP401"
     if refused(facts):
         return "DDP403" if virtual(facts) else "DDP402"
     return ""
@@ -91,11 +91,19 @@ def _used(copy: PairCopy, facts: Facts) -> str:
     return "cumem" if not off and not old and (has or copy.mechanism == "cumem") else "ipc"
 
 
-def clean(facts: Facts) -> bool:
-    """Whether it is known that neither ACS nor an IOMMU nor a virtual machine can be what harms the data."""
-    known = ways(facts)
-    machine = facts.first(Machine)
-    return bool(known) and machine is not None and not virtual(facts) and all(way.clean for way in known.values())
+def clean(facts: Facts, copies: Sequence[PairCopy] = ()) -> bool:
+    """Whether it is known that neither ACS nor an IOMMU nor a virtual machine can be what harms data between these pairs
+    (all pairs without any)."""
+    known = _concerned(facts, copies)
+    over_pci = bool(known) and facts.first(Machine) is not None and not virtual(facts)
+    return by_nvlink(facts, copies) or (over_pci and all(way.clean for way in known))
+
+
+def by_nvlink(facts: Facts, copies: Sequence[PairCopy] = ()) -> bool:
+    """Whether NVLink joins each of these pairs (all pairs without any): it knows neither ACS nor an IOMMU."""
+    pairs = {_pair(copy) for copy in copies}
+    links = {pair.link for pair in facts[P2pPair] if not pairs or _pair(pair) in pairs}
+    return links == {"nvlink"}
 
 
 def virtual(facts: Facts) -> bool:
@@ -119,6 +127,8 @@ def ways(facts: Facts) -> dict[tuple[int, int], Between]:
 
 def reasons(facts: Facts, copies: Sequence[PairCopy] = ()) -> str:
     """What is known to stand between these pairs (all pairs without any), as a sentence."""
+    if by_nvlink(facts, copies):
+        return "NVLink joins them, where neither ACS nor an IOMMU is in the way, so it is the driver or a card"
     if virtual(facts):
         return (
             "this is a virtual machine, where the host decides about IOMMU and ACS, and they cannot be seen from here"
@@ -127,7 +137,7 @@ def reasons(facts: Facts, copies: Sequence[PairCopy] = ()) -> str:
     told = [text for way in known if (text := way.text())]
     if told:
         return told[0]
-    if known:
+    if clean(facts, copies):
         return "neither ACS nor an IOMMU redirects it here, so it is the driver or the card"
     return "what lies between the GPUs (IOMMU, PCIe ACS) does not keep the promise"
 
@@ -142,17 +152,17 @@ def surroundings(facts: Facts, copies: Sequence[PairCopy] = ()) -> list[Evidence
 
 def fixes(facts: Facts, copies: Sequence[PairCopy] = ()) -> Iterator[Fix]:
     """What mends it on this machine."""
-    if virtual(facts):
+    if virtual(facts) and not by_nvlink(facts, copies):
         yield OTHER_HOST
         return
     bridges = sorted({bridge for way in _concerned(facts, copies) for bridge in way.redirecting})
-    if bridges:
+    if bridges and not by_nvlink(facts, copies):
         yield Fix(
             title="switch ACS off on the bridges between the GPUs, until the next boot; for good in the BIOS",
             commands=tuple(f"sudo setpci -s {bridge} ECAP_ACS+6.w=0000" for bridge in bridges),
             needs="root",
         )
-    if not clean(facts):
+    if not clean(facts, copies):
         yield PASS_THROUGH
     else:
         yield Fix(
@@ -164,19 +174,23 @@ def fixes(facts: Facts, copies: Sequence[PairCopy] = ()) -> Iterator[Fix]:
 
 
 def _concerned(facts: Facts, copies: Sequence[PairCopy]) -> list[Between]:
-    pairs = {tuple(sorted((copy.first, copy.second))) for copy in copies}
+    pairs = {_pair(copy) for copy in copies}
     return [way for pair, way in ways(facts).items() if not pairs or pair in pairs]
 
 
+def _pair(of: PairCopy | P2pPair) -> tuple[int, int]:
+    return min(of.first, of.second), max(of.first, of.second)
+
+
 def _named(copies: Sequence[PairCopy]) -> str:
-    pairs = sorted({tuple(sorted((copy.first, copy.second))) for copy in copies})
+    pairs = sorted({_pair(copy) for copy in copies})
     text = ", ".join(f"{first}-{second}" for first, second in pairs[:MOST_PAIRS])
     return f"GPUs {text}" + (" ..." if len(pairs) > MOST_PAIRS else "")
 
 
 def _evidence(copies: Sequence[PairCopy]) -> list[Evidence]:
     """One line per pair and mechanism: the other direction says the same."""
-    shown: dict[tuple[tuple[int, ...], str], PairCopy] = {}
+    shown: dict[tuple[tuple[int, int], str], PairCopy] = {}
     for copy in copies:
-        shown.setdefault((tuple(sorted((copy.first, copy.second))), WAYS[copy.mechanism]), copy)
+        shown.setdefault((_pair(copy), WAYS[copy.mechanism]), copy)
     return [copy.evidence() for copy in list(shown.values())[:MOST_PAIRS]]

@@ -54,6 +54,12 @@ def test_hit_data_is_harmed_where_neither_acs_nor_an_iommu_can_do_it() -> None:
     assert finding.fixes[-1].commands == ("export NCCL_P2P_DISABLE=1",)
 
 
+def test_hit_data_is_harmed_over_nvlink() -> None:
+    """ACS and the IOMMU are on, and not in its way."""
+    (finding,) = run_check(P2pDriver, copy("wrong-data"), *bus(REDIRECTING, "DMA", link="nvlink")).findings
+    assert finding.confidence is Confidence.LIKELY and "NVLink joins them" in finding.because
+
+
 def test_hit_an_all_reduce_that_never_ends_on_a_clean_way() -> None:
     said = [
         rank(number, STARTED, "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", step="all-reduce on the GPU")
