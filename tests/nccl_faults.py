@@ -13,7 +13,13 @@ from fakes.node import Rule
 
 from ddp_doctor.probes.communicator import Plan
 
-OTHER_VERSION = {"2.27.5": "2.30.7", "2.30.7": "2.27.5", "2.21.5": "2.27.5", "2.18.3": "2.21.5"}
+OTHER_VERSION = {
+    "2.18.3": "2.21.5",
+    "2.21.5": "2.27.5",
+    "2.27.5": "2.30.7",
+    "2.30.7": "2.27.5",
+    "2.32.3": "2.30.7",
+}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,8 @@ class PairRoute(Fact, frozen=True, kw_only=True):
 
 
 class PairCopy(Fact, frozen=True, kw_only=True):
-    """Two processes of the doctor's own: a kernel on GPU `first` loaded from and stored to memory of GPU `second`.
+    """A kernel on GPU `first` loaded from and stored to memory of GPU `second` that another process holds: the doctor's own
+    processes, or NCCL's diagnostics.
 
     `step` is where it ended: `offer` (a handle of the memory), `open` (that handle, in the other process), `map`, `launch`,
     `run` (the kernel), `read` (what it loaded was checked) or `write` (what it stored). `call` is the driver call that

@@ -129,6 +129,36 @@ def test_nobody_is_disturbed(node: Node, reason: str, site_with_nccl: Site, tmp_
     assert probe["status"] == "denied" and reason in probe["reason"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSION, OLDEST])
+@pytest.mark.parametrize(
+    ("rule", "confidence", "summary"),
+    [
+        (Rule(call="kernel_over_p2p", fail=1), "certain", "arrives wrong: GPU 0 -> 1 by CUDA IPC: wrong data read"),
+        (
+            Rule(call="kernel_over_p2p", hang=True),
+            "likely",
+            "never arrives: GPU 0 -> 1 by CUDA IPC: the kernel never ends",
+        ),
+    ],
+    ids=["wrong", "lost"],
+)
+def test_p2p_that_is_promised_and_not_kept(
+    rule: Rule, confidence: str, summary: str, version: str, tmp_path: Path
+) -> None:
+    if why_not(version):
+        pytest.skip(why_not(version))
+    node = read_node("rtx4090x2")
+    pair = msgspec.structs.replace(node, p2p=msgspec.structs.replace(node.p2p, every_pair=0), rules=(rule,))
+    # far apart, so that NCCL's default would not use P2P on every CPU
+    environ = {"NCCL_P2P_LEVEL": "SYS"}
+    ran = run(pair, make(tmp_path / "node"), Site.make(tmp_path / "site", "12.8", version), environ=environ)
+    assert ran.claims == ["DDP401"]
+    (found,) = [found for found in ran.report["findings"] if found["id"] == "DDP401"]
+    assert found["confidence"] == confidence and summary in found["summary"]
+    assert ran.report["verdict"]["finding"] == "DDP401"
+
+
 def test_free_gpus_are_tried_and_their_pairs_are_in_the_json(site_with_nccl: Site, tmp_path: Path) -> None:
     ran = run(healthy(2), tmp_path, site_with_nccl)
     pairs = ran.report["pairs"]
