@@ -208,7 +208,7 @@ def be_rank(number, order, listener, say):
     if not options:
         enter("initialized")
     address = listening_address(port) if backend == "gloo" else ""
-    values = torch.full((4,), float(number + 1), device=device)
+    values = torch.full((4,), float(number + 1)).to(device)
     enter("comm-bootstrap" if backend == "nccl" and not options else "first-collective")
     dist.all_reduce(values)
     right = values.tolist() == [size * (size + 1) / 2] * 4

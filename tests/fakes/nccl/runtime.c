@@ -211,6 +211,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 }
 static char contexts[MAX_GPUS];
 int cuDevicePrimaryCtxRetain(void **context, int device) { ENTER(device); *context = &contexts[device]; return OK; }
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = 1; return OK; }
 int cuCtxCreate(void **context, unsigned flags, int device) { (void)flags; *context = &contexts[device]; return OK; }
 int cuCtxGetCurrent(void **context) { *context = &contexts[current]; return OK; }
 int cuCtxSetCurrent(void *context) { current = (int)((char *)context - contexts); return OK; }
