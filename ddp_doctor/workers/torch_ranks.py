@@ -194,6 +194,11 @@ def be_rank(number, order, listener, say):
     store.wait(["ddp_doctor/joined/%d" % other for other in range(size)], wait)
     device, options = "cpu", {}
     if backend == "nccl":
+        try:
+            torch.cuda.init()
+        except Exception as error:
+            say({"rank": number, "refused": "torch.cuda cannot be initialised: %s" % describe(error)["error"]})
+            return
         device = "cuda:%d" % (number % torch.cuda.device_count())
         torch.cuda.set_device(device)
         if "device_id" in inspect.signature(dist.init_process_group).parameters:

@@ -97,7 +97,7 @@ int cudaDeviceGetAttribute(int *value, int attribute, int device) {
 }
 int cudaGetDeviceProperties_v2(char *properties, int device) {
     ENTER(device);
-    memset(properties, 0, 1032); /* sizeof(cudaDeviceProp) of CUDA 12 */
+    memset(properties, 0, 1008); /* sizeof(cudaDeviceProp) of CUDA 13; of CUDA 12 it is 1032, the last bytes unused */
     cuDeviceGetName(properties, 96, device);
     *(size_t *)(properties + 288) = node()->gpus[0].memory_total;
     return OK;
