@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7")
+VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7", "2.32.3")
 MEMBER = "nvidia/nccl/lib/libnccl.so.2"
 
 

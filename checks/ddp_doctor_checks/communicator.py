@@ -12,9 +12,11 @@ from typing import Any
 
 from ddp_doctor.facts.communicator import CommunicatorCause, CommunicatorRank, CommunicatorStop
 from ddp_doctor.facts.gpu_views import without_gpu
-from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity
+from ddp_doctor.facts.p2p import PairCopy
+from ddp_doctor.model import Check, Confidence, Evidence, Fact, Facts, Finding, Fix, Severity
+from ddp_doctor_checks import pair_evidence
 
-READS = (CommunicatorCause, CommunicatorRank, CommunicatorStop)
+READS: tuple[type[Fact], ...] = (CommunicatorCause, CommunicatorRank, CommunicatorStop, *pair_evidence.READS)
 Arguments = dict[str, Any]
 MOST_STOPS = 4
 
@@ -27,7 +29,7 @@ def from_communicator(facts: Facts) -> Iterator[tuple[str, Arguments]]:
             finding_id, arguments = told(cause, facts)
             arguments.setdefault("confidence", Confidence.CERTAIN if cause.certain else Confidence.LIKELY)
             arguments.setdefault("ranks", cause.ranks)
-            arguments["evidence"] = list(_evidence(cause, facts))
+            arguments["evidence"] = [*_evidence(cause, facts), *arguments.get("evidence", ())]
             yield finding_id, arguments
 
 
@@ -371,23 +373,19 @@ def _data(cause: CommunicatorCause, facts: Facts) -> tuple[str, Arguments]:
             "confidence": Confidence.POSSIBLE,
         }
     passed = cause.details.get("without_p2p") == "passed"
-    return "DDP401", {
+    copied = bool(facts[PairCopy]) and all(copy.arrived is not False for copy in facts[PairCopy])
+    return "DDP402" if pair_evidence.clean(facts) else "DDP401", {
         "summary": f"{_ranks(cause)}: the data of the first all-reduce {what} over P2P"
         + ("; with NCCL_P2P_DISABLE=1 the same all-reduce is right" if passed else ""),
-        "because": "the driver promises P2P between these GPUs, and what lies between them (IOMMU, PCIe ACS) does not keep it",
+        "because": "the driver promises P2P between these GPUs. "
+        + pair_evidence.reasons(facts)
+        + ("; copies of the doctor's own between them arrived unharmed" if copied else ""),
+        "evidence": pair_evidence.surroundings(facts),
         "fixes": [
-            Fix(
-                title="let the IOMMU pass DMA through unchanged (add to GRUB_CMDLINE_LINUX), or switch ACS off in the BIOS",
-                commands=(
-                    "sudo sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub",
-                    "sudo update-grub",
-                    "sudo reboot",
-                ),
-                needs="root, reboot",
-            ),
+            *(fix for fix in pair_evidence.fixes(facts) if fix.commands != WITHOUT_P2P.commands),
             _proven(WITHOUT_P2P, cause),
         ],
-        "confidence": Confidence.LIKELY if passed else Confidence.POSSIBLE,
+        "confidence": Confidence.LIKELY if passed and not copied else Confidence.POSSIBLE,
     }
 
 

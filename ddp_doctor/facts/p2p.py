@@ -11,6 +11,10 @@ Link = Literal["nvlink", "board", "switch", "switches", "host-bridge", "numa-nod
 NODE, SYS (`board` has no name there)."""
 
 Route = Literal["p2p", "shm", "net", "fails"]
+Mechanism = Literal["ipc", "cumem"]
+"""How a process maps memory of another one's GPU: a legacy IPC handle, or a descriptor of a cuMem allocation. NCCL up to
+2.18 knows the first only; later versions take the second where driver and GPU have it."""
+CopyOutcome = Literal["passed", "unsupported", "failed", "wrong-data", "no-answer"]
 
 
 class P2pPair(Fact, frozen=True, kw_only=True):
@@ -55,3 +59,42 @@ class PairRoute(Fact, frozen=True, kw_only=True):
 
     def text(self) -> str:
         return f"GPU {self.first} -> {self.second}: {self.route}, {self.why}"
+
+
+class PairCopy(Fact, frozen=True, kw_only=True):
+    """A kernel on GPU `first` loaded from and stored to memory of GPU `second` that another process holds: the doctor's own
+    processes, or NCCL's diagnostics.
+
+    `step` is where it ended: `offer` (a handle of the memory), `open` (that handle, in the other process), `map`, `launch`,
+    `run` (the kernel), `read` (what it loaded was checked) or `write` (what it stored). `call` is the driver call that
+    failed or did not return.
+    """
+
+    first: int
+    second: int
+    mechanism: Mechanism
+    outcome: CopyOutcome
+    step: str = ""
+    call: str = ""
+    code: int | None = None
+    error: str = ""
+
+    @property
+    def arrived(self) -> bool | None:
+        """Whether data took the way unharmed; None where it never set out."""
+        if self.outcome == "passed":
+            return True
+        return False if self.outcome == "wrong-data" or self.step == "run" else None
+
+    def text(self) -> str:
+        way = f"GPU {self.first} -> {self.second} by {WAYS[self.mechanism]}"
+        if self.outcome == "wrong-data":
+            return f"{way}: wrong data {'read' if self.step == 'read' else 'written'}, {self.error}"
+        if self.outcome == "no-answer":
+            return f"{way}: {'the kernel never ends' if self.step == 'run' else f'{self.call} gives no answer'}"
+        if self.outcome == "failed":
+            return f"{way}: {self.call} ({self.step}): {self.error}"
+        return f"{way}: {self.outcome}" + (f", {self.error}" if self.error else "")
+
+
+WAYS: dict[Mechanism, str] = {"ipc": "CUDA IPC", "cumem": "cuMem"}

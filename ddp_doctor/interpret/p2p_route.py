@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
+from ddp_doctor.facts.gpu import DriverGpu
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.p2p import Link, P2pPair, PairRoute, Route
+from ddp_doctor.facts.pcie import Machine, PciPath, between, pci_address
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
 from ddp_doctor.interpret import Interpreter
 from ddp_doctor.model import Fact, Facts
@@ -43,8 +47,25 @@ def interpret(facts: Facts) -> list[Fact]:
             for item in facts[Variable]
             if item.in_effect and item.subject.host in ("", host) and item.name.startswith("NCCL_")
         }
-        found += [route_of(pair, version, variables, gpus=len({pair.first for pair in pairs})) for pair in pairs]
+        gpus = len({pair.first for pair in pairs})
+        for pair in pairs:
+            route = route_of(pair, version, variables, gpus=gpus)
+            obstacles = _obstacles(pair, facts.on(host))
+            found.append(msgspec.structs.replace(route, why=f"{route.why}; {obstacles}") if obstacles else route)
     return found
+
+
+def _obstacles(pair: P2pPair, here: Facts) -> str:
+    """What is known to stand in the way of P2P over PCI between the two, empty for nothing."""
+    if pair.link == "nvlink":
+        return ""
+    machine = here.first(Machine)
+    if machine and machine.hypervisor:
+        return f"a virtual machine ({machine.product})" if machine.product else "a virtual machine"
+    paths = {path.address: path for path in here[PciPath]}
+    places = {gpu.index: paths.get(pci_address(gpu.pci)) for gpu in here[DriverGpu]}
+    first, second = places.get(pair.first), places.get(pair.second)
+    return between(first, second).text() if first and second else ""
 
 
 def route_of(pair: P2pPair, version: Version, variables: Mapping[str, str], gpus: int) -> PairRoute:
@@ -107,5 +128,7 @@ def _version(facts: Facts) -> Version:
 
 
 INTERPRETER = Interpreter(
-    reads=(P2pPair, Variable, TorchInstall, TorchRuntime), gives=(PairRoute,), interpret=interpret
+    reads=(P2pPair, Variable, TorchInstall, TorchRuntime, PciPath, Machine, DriverGpu),
+    gives=(PairRoute,),
+    interpret=interpret,
 )

@@ -80,7 +80,10 @@ def take_nccl(host: Host, facts: Facts) -> Iterator[Observation]:
     importing = _inside(host, host.deadline.remaining() / 2)
     watched = importing.remaining()
     with host.start("torch_ranks", {"import_seconds": watched}, python=[host.python]) as child:
-        if _import(host, child, importing, watched).outcome != "imported":
+        again = _import(host, child, importing, watched)
+        if again.outcome != "imported":
+            status: Literal["timeout", "crashed"] = "timeout" if again.outcome == "timeout" else "crashed"
+            yield _absent(host, TrialRank, status, f"torch was not imported a second time: {again.error}")
             return
         trial.begin(child, len(bare))
         while not trial.done:

@@ -194,6 +194,11 @@ def be_rank(number, order, listener, say):
     store.wait(["ddp_doctor/joined/%d" % other for other in range(size)], wait)
     device, options = "cpu", {}
     if backend == "nccl":
+        try:
+            torch.cuda.init()
+        except Exception as error:
+            say({"rank": number, "refused": "torch.cuda cannot be initialised: %s" % describe(error)["error"]})
+            return
         device = "cuda:%d" % (number % torch.cuda.device_count())
         torch.cuda.set_device(device)
         if "device_id" in inspect.signature(dist.init_process_group).parameters:
@@ -208,7 +213,7 @@ def be_rank(number, order, listener, say):
     if not options:
         enter("initialized")
     address = listening_address(port) if backend == "gloo" else ""
-    values = torch.full((4,), float(number + 1), device=device)
+    values = torch.full((4,), float(number + 1)).to(device)
     enter("comm-bootstrap" if backend == "nccl" and not options else "first-collective")
     dist.all_reduce(values)
     right = values.tolist() == [size * (size + 1) / 2] * 4

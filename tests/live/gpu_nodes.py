@@ -21,7 +21,9 @@ from fakes.nccl import Stage, libnccl
 from fakes.node import Node, Process, set_up, write_kernel_files
 
 KEPT_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "shm", "pts")
-AS_RANK_0 = 'if [ "$RANK" = 0 ]; then "$@"; touch "$0"; else until [ -e "$0" ]; do sleep 0.05; done; fi'
+AS_RANK_0 = (
+    'if [ "$RANK" = 0 ]; then "$@"; code=$?; touch "$0"; exit $code; else until [ -e "$0" ]; do sleep 0.05; done; fi'
+)
 SLEEPER = "import time; time.sleep(600)"
 STUCK = "#include <unistd.h>\nint main(void) { if (!vfork()) { pause(); _exit(0); } }"
 HARMFUL = {"cuCtxCreate_v2", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cudaMalloc", "cuMemCreate"}
@@ -137,6 +139,9 @@ def show(node: Node, folder: Path) -> None:
         Path("/proc/driver/nvidia/version").write_text(version.read_text())
     if node.kernel.wsl:
         namespaces.bind_file((root / "proc/version").read_text(), "/proc/version", folder)
+    # the tests may run in a virtual machine, and the node is none
+    processors = Path("/proc/cpuinfo").read_text().replace(" hypervisor", "")
+    namespaces.bind_file(processors, "/proc/cpuinfo", folder)
     namespaces.bind_file("0::/docker/4242\n" if node.kernel.container else "0::/\n", "/proc/1/cgroup", folder)
     devices = root / "dev"
     devices.mkdir(exist_ok=True)

@@ -129,6 +129,36 @@ def test_nobody_is_disturbed(node: Node, reason: str, site_with_nccl: Site, tmp_
     assert probe["status"] == "denied" and reason in probe["reason"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [VERSION, OLDEST])
+@pytest.mark.parametrize(
+    ("rule", "confidence", "summary"),
+    [
+        (Rule(call="kernel_over_p2p", fail=1), "certain", "arrives wrong: GPU 0 -> 1 by CUDA IPC: wrong data read"),
+        (
+            Rule(call="kernel_over_p2p", hang=True),
+            "likely",
+            "never arrives: GPU 0 -> 1 by CUDA IPC: the kernel never ends",
+        ),
+    ],
+    ids=["wrong", "lost"],
+)
+def test_p2p_that_is_promised_and_not_kept(
+    rule: Rule, confidence: str, summary: str, version: str, tmp_path: Path
+) -> None:
+    if why_not(version):
+        pytest.skip(why_not(version))
+    node = read_node("rtx4090x2")
+    pair = msgspec.structs.replace(node, p2p=msgspec.structs.replace(node.p2p, every_pair=0), rules=(rule,))
+    # far apart, so that NCCL's default would not use P2P on every CPU
+    environ = {"NCCL_P2P_LEVEL": "SYS"}
+    ran = run(pair, make(tmp_path / "node"), Site.make(tmp_path / "site", "12.8", version), environ=environ)
+    assert ran.claims == ["DDP401"]
+    (found,) = [found for found in ran.report["findings"] if found["id"] == "DDP401"]
+    assert found["confidence"] == confidence and summary in found["summary"]
+    assert ran.report["verdict"]["finding"] == "DDP401"
+
+
 def test_free_gpus_are_tried_and_their_pairs_are_in_the_json(site_with_nccl: Site, tmp_path: Path) -> None:
     ran = run(healthy(2), tmp_path, site_with_nccl)
     pairs = ran.report["pairs"]
@@ -153,16 +183,19 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
     cases = [(healthy(2), call) for call in sorted(two)]
     cases += [(read_node("mig_one_rank"), call) for call in sorted({call for _, call in asked} - two)]
 
-    def hang(case: tuple[Node, str]) -> tuple[str, float, str]:
+    def hang(case: tuple[Node, str], suffix: str = "") -> tuple[str, float, str]:
         node, call = case
         node = msgspec.structs.replace(node, rules=(Rule(call=call, hang=True),))
-        ran = run(node, make(tmp_path / call), site_with_nccl, "--timeout", str(TIMEOUT))
+        ran = run(node, make(tmp_path / f"{call}{suffix}"), site_with_nccl, "--timeout", str(TIMEOUT))
         told = json.dumps([ran.report["probes"], ran.report["findings"], ran.report["outcomes"]])
         return call, ran.seconds, told
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(hang, cases))
     late = {call: round(seconds, 1) for call, seconds, _ in found if seconds > ALLOWED}
+    # on a machine that others use: what is late beside another run has to be in time alone
+    alone = [hang(case, "-again") for case in cases if case[1] in late]
+    late = {call: round(seconds, 1) for call, seconds, _ in alone if seconds > ALLOWED}
     silent = [call for call, _, told in found if not named(call, told, call not in of_probes)]
     print(f"{len(found)} calls, the slowest ended after {max(seconds for _, seconds, _ in found):.1f} s")
     assert late == {}
@@ -171,10 +204,12 @@ def test_ends_in_time_whatever_call_hangs(site_with_nccl: Site, tmp_path: Path) 
 
 def named(call: str, told: str, in_a_rank: bool) -> bool:
     """Whether the report names the call, or what of NCCL's made it in a rank: nobody sees into NCCL."""
-    names = [call.removesuffix("_v2").removesuffix("_v3")]
-    return any(name in told for name in (*names, *(NCCLS if in_a_rank else ())))
+    name = SHOWN_AS.get(call, call).removesuffix("_v2").removesuffix("_v3")
+    return any(each in told for each in (name, *(NCCLS if in_a_rank else ())))
 
 
+SHOWN_AS = {"nvmlInitWithFlags": "nvmlInit"}
+"""The name under which nvidia-ml-py has a function."""
 NCCLS = ("ncclCommInitRank", "ncclAllReduce", "cuStreamQuery")
 
 

@@ -19,13 +19,16 @@ from fakes.node import Rule, read_node
 from nccl_faults import FAULTS, Fault, hang_in, two_networks
 
 from ddp_doctor.facts.communicator import CommunicatorCause, CommunicatorRank, CommunicatorStop
+from ddp_doctor.facts.p2p import PairCopy
+from ddp_doctor.interpret import nccl_diagnostics
 from ddp_doctor.interpret.nccl_phase import interpret
 from ddp_doctor.model import Confidence, Facts
 from ddp_doctor.probes.communicator import form, form_and_compare
 from ddp_doctor.readers.nccl_log import parse_all
 
-VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7")
+VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7", "2.32.3")
 QUICK_VERSION = "2.27.5"
+WITH_DIAGNOSTICS = "2.32.3"
 QUICK_FAULTS = {"wrong interface", "duplicate gpu", "net ib", "nvml mismatch", "world sizes", "p2p data is wrong"}
 SECONDS = 15.0
 """In which every fault must be named."""
@@ -157,6 +160,21 @@ def test_the_hang_is_seen_in_the_thread(stage: Stage) -> None:
     phases = {stop.phase for stop in meaning(ranks)[CommunicatorStop]}
     assert len(phases) == 1
     assert [cause.ranks for cause in meaning(ranks)[CommunicatorCause]] == [(1,)]
+
+
+@pytest.mark.slow
+def test_its_own_diagnostics_are_read(stage: Stage) -> None:
+    """No GPU code runs here, so nothing arrives of what NCCL's kernels would have written: to it both directions fail."""
+    need(WITH_DIAGNOSTICS)
+    asked = {"NCCL_RUN_DIAGNOSTICS": "1"}
+    ranks = form(stage.host(), [stage.plan(rank, 2, WITH_DIAGNOSTICS, environ=asked) for rank in range(2)])
+    copies = [copy for copy in nccl_diagnostics.interpret(Facts(ranks)) if isinstance(copy, PairCopy)]
+    assert {(copy.first, copy.second, copy.mechanism, copy.outcome) for copy in copies} == {
+        (0, 1, "cumem", "wrong-data"),
+        (1, 0, "cumem", "wrong-data"),
+    }
+    plain = form(stage.host(), [stage.plan(rank, 2, WITH_DIAGNOSTICS, name=f"plain{rank}") for rank in range(2)])
+    assert nccl_diagnostics.interpret(Facts(plain)) == []
 
 
 def test_nothing_of_the_fakes_is_in_the_product() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
-from ddp_doctor_checks import communicator
+from ddp_doctor_checks import communicator, pair_evidence
 from ddp_doctor_checks.gpu import gpu_fault_live as live
 
 
@@ -14,7 +14,7 @@ class P2pDriver(Check):
     id, name = "DDP402", "p2p-driver"
     title = "The driver does not join the memory of two GPUs"
     needs = (CommunicatorStop,)
-    also_reads = (*communicator.READS, *live.READS)
+    also_reads = (*communicator.READS, *live.READS, *pair_evidence.READS)
     acts_at = frozenset({Stage.TRANSPORT, Stage.FIRST_COLLECTIVE})
     told = Told(
         because="the driver or the card says that peer-to-peer works, and the copies do not arrive",
@@ -33,9 +33,14 @@ class P2pDriver(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        return "" if any(live.stuck_ranks(facts, joining=True)) else communicator.not_tried(self.id, facts)
+        if pair_evidence.blamed(facts) or any(live.stuck_ranks(facts, joining=True)):
+            return ""
+        return communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
-        yield from communicator.findings(self, facts)
+        if pair_evidence.blamed(facts):
+            yield from pair_evidence.findings(self, facts)
+        else:
+            yield from communicator.findings(self, facts)
         for each in live.stuck_ranks(facts, joining=True):
             yield self.finding(**each)

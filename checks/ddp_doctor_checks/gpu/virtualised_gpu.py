@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.gpu import DriverGpu, GpuNode
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, without_gpu
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor.facts.pcie import Machine
+from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Told
+from ddp_doctor_checks import pair_evidence
 
 REFUSED = "operation not supported"
 
@@ -15,7 +17,7 @@ class VirtualisedGpu(Check):
     id, name = "DDP403", "virtualised-gpu"
     title = "Virtual GPUs: vGPU and WSL2"
     needs = (DriverGpu, GpuNode)
-    also_reads = READS
+    also_reads = (*READS, *pair_evidence.READS)
     told = Told(
         because="virtual machines, vGPUs and WSL do not offer the mappings between GPUs that NCCL uses on bare metal",
         fixes=(
@@ -36,10 +38,12 @@ class VirtualisedGpu(Check):
         return without_gpu(facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        yield from pair_evidence.findings(self, facts)
+        below = [machine.evidence() for machine in facts[Machine] if machine.hypervisor]
         for seen in gpu_views(facts):
             virtual = [gpu for gpu in seen.visible if gpu.virtualization == "vgpu"]
             if virtual:
-                yield self._vgpu(seen, virtual)
+                yield self._vgpu(seen, virtual, below)
             elif seen.node is not None and seen.node.wsl and seen.node.has_gpu:
                 yield self.finding(
                     "this is WSL2: its GPUs have no peer access and no legacy CUDA IPC",
@@ -54,13 +58,17 @@ class VirtualisedGpu(Check):
                     severity=Severity.NOTE,
                 )
 
-    def _vgpu(self, seen: GpuViews, virtual: list[DriverGpu]) -> Finding:
+    def _vgpu(self, seen: GpuViews, virtual: list[DriverGpu], below: list[Evidence]) -> Finding:
         refused = seen.torch is not None and REFUSED in seen.torch.error
         return self.finding(
             f"{virtual[0].label} is a vGPU"
             + (f", and torch says `{REFUSED}`: unified memory is off for it" if refused else ""),
             because="a vGPU has unified memory, which CUDA needs, and peer access only where the hypervisor allows them",
-            evidence=[virtual[0].evidence(f"{virtual[0].label}: virtualisation mode vgpu"), *seen.evidence(seen.torch)],
+            evidence=[
+                virtual[0].evidence(f"{virtual[0].label}: virtualisation mode vgpu"),
+                *below,
+                *seen.evidence(seen.torch),
+            ],
             fixes=[
                 Fix(
                     title="on the KVM host, allow unified memory for this vGPU before its machine starts",

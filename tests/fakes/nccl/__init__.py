@@ -27,6 +27,7 @@ from fakes.node import Node, Rule
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "source"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+FOR_TORCH = "libruntime-for-torch.so"
 
 
 def folder_of_versions() -> Path:
@@ -65,6 +66,7 @@ def built() -> Path:
     subprocess.run([*flags, *renamed, "-c", str(SOURCE / "cuda.c"), "-o", str(device_queries)], check=True)
     runtime = [HERE / name for name in ("runtime.c", "kernel.c", "redirect.c")]
     build("libcuda.so.1", *runtime, SOURCE / "node.c", device_queries)
+    build(FOR_TORCH, HERE / "runtime_for_torch.c")
     build("libnvidia-ml.so.1", HERE / "nvml_for_nccl.c", SOURCE / "nvml.c", SOURCE / "node.c")
     return folder
 
@@ -109,6 +111,11 @@ class Stage(msgspec.Struct, frozen=True):
         (place / "node.txt").write_text(described.flat(node))
         (place / "meeting.txt").write_text(f"{meeting} {self.folder / 'meeting'}\n")
         return {"LD_LIBRARY_PATH": str(place), "LD_PRELOAD": str(place / "libcuda.so.1")}
+
+    def environ_for_torch(self, node: Node, name: str, meeting: int) -> dict[str, str]:
+        """The same for a process with a CUDA build of torch: its libcudart does not come to work."""
+        found = self.environ(node, name, meeting)
+        return found | {"LD_PRELOAD": f"{built() / FOR_TORCH}:{found['LD_PRELOAD']}"}
 
     def calls(self, name: str) -> list[str]:
         """The C name of every driver call a rank made, in order."""

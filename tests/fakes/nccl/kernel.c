@@ -3,7 +3,7 @@
  * No GPU code runs, and the data does not take the transport that NCCL has connected. The ranks meet in a file; like a
  * kernel, it ends only when every rank has launched its own. The rule `hang launch` keeps a rank from launching,
  * `hang kernel` makes its kernel never arrive and `fail kernel` makes it add wrong data; `kernel_over_p2p` is the same for
- * a kernel in a process that maps memory of a peer. */
+ * a kernel in a process that maps memory of a peer, also for the doctor's own, which really goes over that memory. */
 #define _GNU_SOURCE
 #include "kernel.h"
 #include "../source/node.h"
@@ -89,4 +89,32 @@ int launch_kernel(int on) {
     device = on;
     running++;
     return pthread_create(&thread, NULL, all_reduce, NULL) ? 999 : 0;
+}
+
+typedef struct {
+    int device;
+    unsigned *own, *peer, words;
+} Exchange;
+
+/* wrong: nothing arrives, as seen where an IOMMU swallows the traffic */
+static void *exchange(void *given) {
+    Exchange *of = given;
+    bool lost = enter("kernel_over_p2p", of->device);
+    for (unsigned i = 0; !lost && i < of->words; i++) {
+        of->own[of->words + i] = of->peer[i];
+        of->peer[of->words + i] = of->own[i];
+    }
+    free(of);
+    running--;
+    return NULL;
+}
+
+int launch_exchange(int on, unsigned *own, unsigned *peer, unsigned words) {
+    pthread_t thread;
+    int code = enter("launch", on);
+    if (code) return code;
+    Exchange *of = malloc(sizeof *of);
+    *of = (Exchange){on, own, peer, words};
+    running++;
+    return pthread_create(&thread, NULL, exchange, of) ? 999 : 0;
 }

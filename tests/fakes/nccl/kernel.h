@@ -12,5 +12,8 @@ void register_peer_memory(void);
 /* Start the all-reduce over the application's last buffer, if it has one; returns a CUDA result at once. */
 int launch_kernel(int device);
 
+/* Start what the doctor's own kernel does: own[words + i] = peer[i] and peer[words + i] = own[i]. */
+int launch_exchange(int device, unsigned *own, unsigned *peer, unsigned words);
+
 /* Whether everything launched has ended. */
 bool kernel_done(void);

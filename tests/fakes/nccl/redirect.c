@@ -1,7 +1,7 @@
 /* Preloaded beside a real libnccl: the CUDA runtime that is linked into it becomes the one in runtime.c.
  *
  * NVIDIA's wheels keep the symbol table, so every `cuda...` function in libnccl can be found. When libnccl has been
- * loaded, each of them is overwritten, in memory, with a jump to the function of the same name here, or to one that does
+ * loaded, also by a library that needs it, each of them is overwritten, in memory, with a jump to the function of the same name here, or to one that does
  * nothing. Nothing on disk changes, and NCCL's own code stays as it is. x86-64 only. */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -72,17 +72,23 @@ static void redirect(void *library) {
     if (redirected < 100) stop("has no symbol table with the CUDA runtime in it", nccl.dli_fname);
 }
 
-void *dlopen(const char *path, int mode) {
-    static void *(*real)(const char *, int);
+static void redirect_once(void *library) {
     static void *redirected[16];
     static int count;
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
-    void *library = real(path, mode);
-    if (!library || !path || !strstr(path, "libnccl.so") || (mode & RTLD_NOLOAD)) return library;
     for (int i = 0; i < count; i++)
-        if (redirected[i] == library) return library;
+        if (redirected[i] == library) return;
     if (count == 16) abort();
     redirected[count++] = library;
     redirect(library);
+}
+
+void *dlopen(const char *path, int mode) {
+    static void *(*real)(const char *, int);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
+    void *library = real(path, mode);
+    if (!library || !path || (mode & RTLD_NOLOAD)) return library;
+    /* libtorch_cuda needs it, so it also comes in with another library */
+    void *nccl = strstr(path, "libnccl.so") ? library : real("libnccl.so.2", RTLD_LAZY | RTLD_NOLOAD);
+    if (nccl) redirect_once(nccl);
     return library;
 }
