@@ -1,0 +1,58 @@
+"""A rank at somebody else's meeting: it says who it is, and waits for the verdict."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import Literal
+
+import msgspec
+
+from ddp_doctor.meeting.connection import Connection
+from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Pulse, Refused, Verdict
+
+SILENCE_SECONDS = 4.0
+"""A host tells that it lives twice a second; one that says nothing for so long is taken for stopped."""
+
+
+class Heard(msgspec.Struct, frozen=True, kw_only=True):
+    """How it ended, and the last that the host said about who is here."""
+
+    how: Literal["verdict", "closed", "silent", "refused", "late"]
+    verdict: Verdict | None = None
+    pulse: Pulse | None = None
+    reason: str = ""
+
+
+def take_part(sock: socket.socket, came: Came, give_up: float) -> Heard:
+    """Wait for the verdict until `give_up`, in monotonic time."""
+    connection = Connection(sock, MOST_HEARD)
+    connection.send(came)
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    heard_at = time.monotonic()
+    pulse: Pulse | None = None
+    try:
+        while True:
+            now = time.monotonic()
+            if now >= give_up:
+                connection.send(Leave("its time was up"))
+                return Heard(how="late", pulse=pulse)
+            if now - heard_at > SILENCE_SECONDS:
+                return Heard(how="silent", pulse=pulse)
+            poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unsent else 0))
+            if poll.poll(1000 * min(0.5, give_up - now)):
+                connection.flush()
+                for message in connection.receive():
+                    heard_at = time.monotonic()
+                    if isinstance(message, Verdict):
+                        return Heard(how="verdict", verdict=message, pulse=pulse)
+                    if isinstance(message, Pulse):
+                        pulse = message
+                    elif isinstance(message, Refused):
+                        return Heard(how="refused", pulse=pulse, reason=message.reason)
+            if connection.closed:
+                return Heard(how="closed", pulse=pulse, reason=connection.closed)
+    finally:
+        connection.close()
