@@ -41,8 +41,9 @@ class Attendee(Fact, frozen=True, kw_only=True):
     """The user's frame that asks, `train.py:12 training_func`."""
     script: str = ""
     cwd: str = ""
-    gone: Literal["", "ended", "left"] = ""
-    """`ended`: its process was gone before the meeting was over; `left`: it went without waiting for the end."""
+    gone: Literal["", "ended", "left", "stopped"] = ""
+    """`ended`: its process was gone before the meeting was over; `left`: it went without waiting for the end; `stopped`:
+    its process was stopped (state T) at the end."""
     stayed_s: float = 0.0
     """Seconds between its coming and its going, where it has gone."""
 
@@ -80,6 +81,8 @@ class Attendance(Fact, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     gone: tuple[int, ...] = ()
     """Ranks that came and whose process ended before the meeting did."""
+    stopped: tuple[int, ...] = ()
+    """Ranks that came and whose process was stopped (state T) at the end."""
     waited_s: float = 0.0
     sure: bool = True
     by: Literal["alone", "socket", "port", "folder"] = "socket"

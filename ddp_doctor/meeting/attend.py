@@ -11,14 +11,14 @@ import msgspec
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.meeting.hosting import Hosting, Work
 from ddp_doctor.meeting.identity import Identity
-from ddp_doctor.meeting.member import take_part
+from ddp_doctor.meeting.member import silence, take_part
 from ddp_doctor.meeting.messages import VERSION, Came, Pulse, Verdict
 from ddp_doctor.meeting.upstream import Upstream
 from ddp_doctor.meeting.venue import LocalVenue, PortVenue
 
-RESERVE = 0.05
+RESERVE = 0.1
 """The share of its time that a host keeps for the judgement, so that all hear it in theirs."""
-MOST_RESERVE_SECONDS = 1.0
+MOST_RESERVE_SECONDS = 2.0
 LATE_SECONDS = 1.5
 """How much longer than its own time a guest waits for the verdict."""
 STRANGE_SECONDS = 2.0
@@ -38,12 +38,13 @@ def attend(
     identity: Identity,
     work: Work,
     find: Callable[[], PortVenue | None],
+    started: float,
     end: float,
 ) -> Attended:
-    """Meet the other ranks until `end`, in monotonic time. `find` looks up where hosts meet, and may block."""
+    """Meet the other ranks from `started` until `end`, in monotonic time. `find` looks up where hosts meet, and may block."""
     venue = LocalVenue(identity.here)
-    came = Came(VERSION, identity.here, me)
-    seconds = end - time.monotonic()
+    lost: Attendee | None = None
+    seconds = end - started
     host_end = end - min(MOST_RESERVE_SECONDS, RESERVE * seconds)
     first, refused_since = 0, 0.0
     pulse: Pulse | None = None
@@ -51,7 +52,9 @@ def attend(
     while time.monotonic() < end:
         found = venue.connect(range(first, venue.generations), 1.0)
         if found is not None:
-            heard = take_part(found[0], came, end + LATE_SECONDS)
+            came = Came(VERSION, identity.here, me, lost)
+            heard = take_part(found[0], came, end + LATE_SECONDS, silence(seconds))
+            lost = heard.host or lost
             pulse, reason = heard.pulse or pulse, heard.reason or heard.how
             if heard.verdict is not None:
                 return Attended(verdict=heard.verdict, pulse=pulse)
@@ -69,7 +72,7 @@ def attend(
                 first, refused_since = min(first + 1, venue.generations - 1), now
             time.sleep(random.uniform(0.005, 0.02))
             continue
-        verdict = Hosting(listener, venue, first, me, identity, work, Upstream(find), host_end).run()
+        verdict = Hosting(listener, venue, first, me, identity, work, Upstream(find), started, host_end, lost).run()
         if verdict is not None:
             return Attended(verdict=verdict)
         first = 0

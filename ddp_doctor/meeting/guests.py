@@ -6,10 +6,9 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from ddp_doctor.meeting.connection import Connection
-from ddp_doctor.meeting.identity import start_time
+from ddp_doctor.meeting.identity import start_time, state
 from ddp_doctor.meeting.messages import VERSION, Came, Key, Leave, Message, Refused, Saw, Went
 
 MOURNING_SECONDS = 0.3
@@ -33,6 +32,8 @@ class Guests:
 
     def __init__(self, tell: Callable[[Came | Saw | Went], None]) -> None:
         self._tell = tell
+        self.welcome = b""
+        """What everybody who comes is told first."""
         self._selector = selectors.DefaultSelector()
         self._tokens: dict[int, tuple[socket.socket, str, Callable[[socket.socket], bool], bool]] = {}
         self._guests: dict[int, Guest] = {}
@@ -129,7 +130,9 @@ class Guests:
             if message.version != VERSION or message.token != guest.connection.token:
                 guest.connection.send(Refused("another job, or another version of ddp-doctor"))
                 return
-            guest.keys[message.attendee.key] = time.monotonic() - message.late_s
+            guest.keys[message.attendee.key] = time.monotonic()
+            if self.welcome:
+                guest.connection.send(self.welcome)
             self._tell(message)
         elif (isinstance(message, Saw) and guest.keys) or (isinstance(message, Went) and message.key in guest.keys):
             self._tell(message)
@@ -168,7 +171,4 @@ def _lives(key: Key) -> bool:
     _, pid, started, _ = key
     if pid is None or start_time(pid) != started:
         return False
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
+    return state(pid) not in ("", "Z", "X")

@@ -11,17 +11,19 @@ import msgspec
 
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.meeting.guests import Guest, Guests
-from ddp_doctor.meeting.identity import Identity
-from ddp_doctor.meeting.member import SILENCE_SECONDS
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Pulse, Saw, Verdict, Went, framed
+from ddp_doctor.meeting.identity import Identity, state
+from ddp_doctor.meeting.member import silence
+from ddp_doctor.meeting.messages import VERSION, Came, Key, Pulse, Saw, Verdict, Welcome, Went, framed
 from ddp_doctor.meeting.roll import MOST_NAMED, Roll
 from ddp_doctor.meeting.task import Task
 from ddp_doctor.meeting.upstream import Upstream
 from ddp_doctor.meeting.venue import LocalVenue
 
 PULSE_SECONDS = 0.5
-OBSERVE_BY = 5.0
+OBSERVE_AFTER = 0.5
 """Seconds after which this machine is looked at, whoever has come by then."""
+OBSERVED_SECONDS = 0.5
+"""How much longer than its own time a host waits for what its machine's probes bring."""
 ALONE_SECONDS = 0.5
 """Ranks of one shell are all here by then, or some are elsewhere."""
 GUEST_SECONDS = 1.0
@@ -34,6 +36,9 @@ Tables = list[dict[str, Any]]
 
 class Work(Protocol):
     """What the host of a meeting does with what it hears; each is called in a thread of its own."""
+
+    def prepare(self) -> None:
+        """Get ready to judge, while the others are still coming."""
 
     def observe(self, leader: Attendee) -> Tables:
         """Look at this machine as its first rank sees it."""
@@ -54,22 +59,30 @@ class Hosting:
         identity: Identity,
         work: Work,
         upstream: Upstream,
+        started: float,
         end: float,
+        lost: Attendee | None = None,
     ) -> None:
         self._listener, self._venue, self._generation = listener, venue, generation
         self._me, self._identity, self._work, self._upstream = me, identity, work, upstream
-        self._started = time.monotonic()
-        self._end = end
+        self._started, self._end = started, end
+        self._opened = time.monotonic()
+        self._patience = silence(end - started)
         self._roll = Roll(identity.sure)
-        self._roll.came(me, self._started)
+        self._roll.came(me, self._opened)
+        if lost is not None:
+            self._enter_lost(lost)
         self._guests = Guests(self._told)
+        self._guests.welcome = framed(Welcome(me))
         self._guests.listen(listener, identity.here, venue.trusted, local=True)
+        self._preparing = Task(work.prepare, "preparation")
         self._observing: Task[Tables] | None = None
+        self._leader = me
         self._judging: Task[bytes] | None = None
         self._party: tuple[Attendee, ...] = ()
         self._seen: dict[str, Tables] = {}
         self._pulse: Pulse | None = None
-        self._pulsed = self._heard = self._looked = self._started
+        self._pulsed = self._heard = self._looked = self._opened
         self._passed_on = False
 
     def run(self) -> Verdict | None:
@@ -89,19 +102,27 @@ class Hosting:
             self._guests.close()
             self._listener.close()
             self._upstream.close()
-            for task in (self._observing, self._judging):
+            for task in (self._preparing, self._observing, self._judging):
                 if task is not None:
                     task.join(1.0)
 
     def _told(self, message: Came | Saw | Went) -> None:
         if isinstance(message, Came):
             self._roll.came(message.attendee, time.monotonic())
+            if message.lost is not None:
+                self._enter_lost(message.lost)
         elif isinstance(message, Saw):
             self._seen[message.host] = message.tables
         else:
             self._roll.went(message.key, message.how, message.stayed_s)
         if self._upstream.connection is not None and self._passed_on:
             self._up(message)
+
+    def _enter_lost(self, lost: Attendee) -> None:
+        """Enter the host of an earlier meeting, who may yet come; what became of its process is seen at the end."""
+        if all(each.key != lost.key for each in self._roll.entered):
+            self._roll.came(lost, time.monotonic())
+            self._roll.went(lost.key, "left", 0.0)
 
     def _beat(self, now: float) -> None:
         if now - self._pulsed < PULSE_SECONDS:
@@ -123,22 +144,21 @@ class Hosting:
         return found is not None
 
     def _observe(self, now: float) -> None:
+        here = [each for each in self._roll.entered if each.machine == self._me.machine]
+        # rank 0's environment says most: it opens the store
+        leader = min(here, key=lambda each: (each.rank is None, each.rank or 0), default=self._me)
         if self._observing is None:
-            # rank 0's environment says most: it opens the store
-            leader = min((each for each in self._local()), key=lambda each: (each.rank is None, each.rank or 0))
-            here = len(self._local())
-            due = min(OBSERVE_BY, (self._end - self._started) / 2)
-            if leader.rank == 0 or here >= (leader.local_world_size or 1 << 30) or self._settled(now) or (
-                now - self._started >= due
-            ):  # fmt: skip
+            complete = len(here) >= (leader.local_world_size or leader.world_size or 1)
+            again = self._me.subject.host in self._seen
+            due = leader.rank == 0 or complete or now - self._opened >= OBSERVE_AFTER
+            if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
+                self._leader = leader
                 self._observing = Task(lambda: self._work.observe(leader), "observations")
-        elif self._observing.done and self._me.subject.host not in self._seen:
+        elif self._observing.done:
             self._seen[self._me.subject.host] = self._observing.result or []
+            self._observing = None
             if self._upstream.connection is not None and self._passed_on:
                 self._up(Saw(self._me.subject.host, self._seen[self._me.subject.host]))
-
-    def _local(self) -> list[Attendee]:
-        return [each for each in self._roll.entered if each.machine == self._me.machine]
 
     def _settled(self, now: float) -> bool:
         return self._roll.settled(now) or now >= self._end
@@ -148,7 +168,7 @@ class Hosting:
         leader = self._roll.entered[0]
         elsewhere = (leader.local_world_size or 0) < (leader.world_size or 1)
         known = leader.local_world_size is not None and self._identity.sure
-        late = now - self._started >= ALONE_SECONDS
+        late = now - self._opened >= ALONE_SECONDS
         if elsewhere and (known or late) and not self._roll.settled(now) and self._upstream.poll():
             if self._upstream.listener is not None:
                 self._guests.listen(self._upstream.listener, self._identity.everywhere, lambda sock: True, local=False)
@@ -181,7 +201,7 @@ class Hosting:
                 self._guests.say(framed(message))
                 self._guests.dismiss(lambda guest: True, FAREWELL_SECONDS)
                 return message
-        silent = now - self._heard > SILENCE_SECONDS
+        silent = now - self._heard > self._patience
         if connection.closed or silent:
             self._guests.unwatch(connection)
             self._passed_on = False
@@ -191,8 +211,9 @@ class Hosting:
 
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
-            waits = self._observing is None or not self._observing.done
-            if self._settled(now) and not (waits and now < self._end + GUEST_SECONDS):
+            waits = self._observing is not None or self._me.subject.host not in self._seen
+            if self._settled(now) and not (waits and now < self._end + OBSERVED_SECONDS):
+                self._look_for_stopped()
                 self._party = self._roll.party(over=now >= self._end)
                 by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
                 lost = "" if self._upstream.nowhere else self._upstream.trouble
@@ -205,6 +226,17 @@ class Hosting:
         if self._judging.error is not None:
             raise self._judging.error
         return self._deliver(self._judging.result or b"")
+
+    def _look_for_stopped(self) -> None:
+        """A stopped process holds its connection; only the kernel tells."""
+        for each in self._roll.entered:
+            if each.machine != self._me.machine or each.subject.pid is None or each.gone == "ended":
+                continue
+            letter = state(each.subject.pid)
+            if letter == "T":
+                self._roll.went(each.key, "stopped", each.stayed_s)
+            elif each.gone and letter in ("", "Z", "X"):
+                self._roll.went(each.key, "ended", each.stayed_s)
 
     def _deliver(self, judgement: bytes) -> Verdict | None:
         speaker = next((each for each in self._party if not each.gone), self._me)

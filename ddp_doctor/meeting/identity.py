@@ -90,6 +90,14 @@ def start_time(pid: int) -> int | None:
         return None
 
 
+def state(pid: int) -> str:
+    """The kernel's state letter of a process; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
+
+
 def _stat(pid: int) -> tuple[str, int]:
     try:
         head, _, tail = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")

@@ -9,11 +9,18 @@ from typing import Literal
 
 import msgspec
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.meeting.connection import Connection
-from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Pulse, Refused, Verdict
+from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Pulse, Refused, Verdict, Welcome
 
-SILENCE_SECONDS = 4.0
+MOST_SILENCE_SECONDS = 4.0
+LEAST_SILENCE_SECONDS = 1.5
 """A host tells that it lives twice a second; one that says nothing for so long is taken for stopped."""
+
+
+def silence(seconds: float) -> float:
+    """For how long a host may say nothing in a meeting that has so many seconds."""
+    return min(MOST_SILENCE_SECONDS, max(LEAST_SILENCE_SECONDS, seconds / 6))
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,24 +30,26 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     pulse: Pulse | None = None
     reason: str = ""
+    host: Attendee | None = None
 
 
-def take_part(sock: socket.socket, came: Came, give_up: float) -> Heard:
-    """Wait for the verdict until `give_up`, in monotonic time."""
+def take_part(sock: socket.socket, came: Came, give_up: float, patience: float) -> Heard:
+    """Wait for the verdict until `give_up`, in monotonic time, as long as the host is not silent for `patience` seconds."""
     connection = Connection(sock, MOST_HEARD)
     connection.send(came)
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     heard_at = time.monotonic()
     pulse: Pulse | None = None
+    host: Attendee | None = None
     try:
         while True:
             now = time.monotonic()
             if now >= give_up:
                 connection.send(Leave("its time was up"))
                 return Heard(how="late", pulse=pulse)
-            if now - heard_at > SILENCE_SECONDS:
-                return Heard(how="silent", pulse=pulse)
+            if now - heard_at > patience:
+                return Heard(how="silent", pulse=pulse, host=host)
             poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unsent else 0))
             if poll.poll(1000 * min(0.5, give_up - now)):
                 connection.flush()
@@ -50,9 +59,11 @@ def take_part(sock: socket.socket, came: Came, give_up: float) -> Heard:
                         return Heard(how="verdict", verdict=message, pulse=pulse)
                     if isinstance(message, Pulse):
                         pulse = message
+                    elif isinstance(message, Welcome):
+                        host = message.host
                     elif isinstance(message, Refused):
                         return Heard(how="refused", pulse=pulse, reason=message.reason)
             if connection.closed:
-                return Heard(how="closed", pulse=pulse, reason=connection.closed)
+                return Heard(how="closed", pulse=pulse, reason=connection.closed, host=host)
     finally:
         connection.close()

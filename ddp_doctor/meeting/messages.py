@@ -19,12 +19,12 @@ Key = tuple[str, int | None, int | None, int | None]
 
 
 class Came(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """A rank is here. `token` names the job, `late_s` says for how many seconds its host has known of it."""
+    """A rank is here. `token` names the job; `lost` is the rank at whose meeting it was before, and that is gone or silent."""
 
     version: int
     token: str
     attendee: Attendee
-    late_s: float = 0.0
+    lost: Attendee | None = None
 
 
 class Saw(msgspec.Struct, frozen=True, tag=2, array_like=True):
@@ -69,7 +69,13 @@ class Refused(msgspec.Struct, frozen=True, tag=7, array_like=True):
     reason: str
 
 
-Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused
+class Welcome(msgspec.Struct, frozen=True, tag=8, array_like=True):
+    """Who the host is, so that a guest can say whom it lost."""
+
+    host: Attendee
+
+
+Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome
 _DECODER = msgspec.msgpack.Decoder(Message)
 _ENCODER = msgspec.msgpack.Encoder()
 

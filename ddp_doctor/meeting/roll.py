@@ -94,14 +94,16 @@ class Roll:
         size = max((each.world_size or 1 for each in party), default=1)
         present = {each.rank for each in party if each.rank is not None and not each.gone}
         gone = {each.rank for each in party if each.rank is not None and each.gone == "ended"} - present
+        stopped = {each.rank for each in party if each.rank is not None and each.gone == "stopped"} - present
         return msgspec.convert(
             {
                 "kind": Attendance.kind(),
                 "source": "the ranks before init",
                 "world_size": size,
                 "present": sorted(present),
-                "missing": [rank for rank in range(size) if rank not in present and rank not in gone],
+                "missing": [rank for rank in range(size) if rank not in present | gone | stopped],
                 "gone": sorted(gone),
+                "stopped": sorted(stopped),
                 "waited_s": round(waited_s, 2),
                 "sure": self.sure or len({each.subject.process for each in party}) == 1,
                 "by": by,

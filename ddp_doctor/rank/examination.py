@@ -6,17 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ddp_doctor.collect import Probe, collect
 from ddp_doctor.facts.attendance import Attendance, Attendee
-from ddp_doctor.host import Host
 from ddp_doctor.model import Facts, RankRow, Report, Stage, Target
-from ddp_doctor.probes import interfaces, limits, names, process_tree, shm, store, variables
-from ddp_doctor.saved import to_tables
+
+if TYPE_CHECKING:  # members of a meeting need none of it, and importing costs
+    from ddp_doctor.collect import Probe
+    from ddp_doctor.host import Host
 
 MOST_ROWS = 64
 LEAST_SECONDS = 1.0
@@ -31,8 +32,18 @@ class Examination:
         self._started = started
         self._end = end
 
+    def prepare(self) -> None:
+        """Import what judging takes."""
+        from ddp_doctor.packs import load_packs
+
+        load_packs(third_party=False)
+        import_module("ddp_doctor.examine")
+
     def observe(self, leader: Attendee) -> list[dict[str, Any]]:
         """What the probes of this machine bring, in the environment of the first of its ranks."""
+        from ddp_doctor.collect import collect
+        from ddp_doctor.saved import to_tables
+
         host = self._host(leader)
         try:
             return to_tables(collect(host, _probes(), Facts()).facts)
@@ -68,6 +79,9 @@ class Examination:
         )
 
     def _host(self, leader: Attendee) -> Host:
+        from ddp_doctor.host import Host
+        from ddp_doctor.probes import variables
+
         kept = {name: value for name, value in self._environ.items() if not variables.is_examined(name)}
         environ = kept | leader.variables
         if leader.init_method.startswith("tcp://"):
@@ -78,6 +92,8 @@ class Examination:
 
 def _probes() -> tuple[Probe, ...]:
     """Those that disturb nothing and cost little; the driver is asked only where there is one."""
+    from ddp_doctor.probes import interfaces, limits, names, process_tree, shm, store, variables
+
     modules: list[Any] = [variables, names, store, process_tree, interfaces, limits, shm]
     if Path(NVIDIA).exists() or any(name.startswith("nvidia") for name in os.listdir("/dev")):
         from ddp_doctor.probes import gpu_driver

@@ -46,7 +46,7 @@ def examined(me: Attendee, started: float, timeout: float) -> tuple[Report, bool
         script=os.path.join(me.cwd, me.script),
         meet_port=number(os.environ.get("DDP_DOCTOR_MEET_PORT")),
     )
-    attended = attend(me, who, work, lambda: _elsewhere(me, who.port), end)
+    attended = attend(me, who, work, lambda: _elsewhere(me, who.port), started, end)
     if attended.verdict is not None:
         report = msgspec.msgpack.decode(attended.verdict.judgement, type=Report)
         return report, attended.verdict.speaker == me.key

@@ -39,6 +39,7 @@ def preflight(
         raise ValueError(f'on_problem is "raise" or "warn", not {on_problem!r}')
     if not (timeout > 0 and math.isfinite(timeout)):
         raise ValueError(f"timeout is a number of seconds above 0, not {timeout!r}")
+    started = time.monotonic()
     from ddp_doctor.rank import outcome
 
     if os.environ.get("DDP_DOCTOR", "").strip().lower() in ("off", "0", "false", "no"):
@@ -47,7 +48,6 @@ def preflight(
 
     if group_exists():
         return outcome.nothing("this process has a process group already: nothing was examined")
-    started = time.monotonic()
     me = own_facts(os.environ, rank, world_size, init_method)
     report, speaks = outcome.examined(me, started, timeout)
     return _concluded(report, speaks, on_problem)
