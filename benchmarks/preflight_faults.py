@@ -93,6 +93,9 @@ def judged(size: int, name: str, case: Case, told: list[dict[str, Any]], wall: f
     slowest = max(each["seconds"] for each in told)
     serious = [f for f in told[0]["findings"] if f[1] != "note"]
     right = told[0]["verdict"] == expected
+    if name == "host-stopped" and told[0]["verdict"] == "DDP608":
+        # it came before it was stopped; else it never came
+        right, expected = True, "DDP608"
     if name == "port-taken":
         right = any(f[0] == "DDP112" for f in serious)
     named = ranks is None or all(

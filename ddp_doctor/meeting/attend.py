@@ -53,7 +53,8 @@ def attend(
         found = venue.connect(range(first, venue.generations), 1.0)
         if found is not None:
             came = Came(VERSION, identity.here, me, lost)
-            heard = take_part(found[0], came, end + LATE_SECONDS, silence(seconds))
+            sock = found[0]
+            heard = take_part(sock, came, end + LATE_SECONDS, silence(seconds), lambda: venue.runs(sock))  # noqa: B023
             lost = heard.host or lost
             pulse, reason = heard.pulse or pulse, heard.reason or heard.how
             if heard.verdict is not None:

@@ -13,6 +13,8 @@ import struct
 import time
 from collections.abc import Sequence
 
+from ddp_doctor.meeting.identity import state
+
 GENERATIONS = 4
 BACKLOG = 4096
 CREDENTIALS = struct.Struct("3i")
@@ -84,11 +86,21 @@ class LocalVenue(Venue):
 
     def trusted(self, sock: socket.socket) -> bool:
         """Whether the peer runs as this user: anybody can bind an abstract name."""
-        said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        return bool(CREDENTIALS.unpack(said)[1] == os.getuid())
+        return _peer(sock)[1] == os.getuid()
+
+    def runs(self, sock: socket.socket) -> bool | None:
+        """Whether the peer's process is there and not stopped; None where this PID namespace does not show it."""
+        pid = _peer(sock)[0]
+        return state(pid) not in ("T", "t", "D", "Z", "X", "") if pid > 0 else None
 
     def _address(self, generation: int) -> tuple[int, str | tuple[str, int]]:
         return socket.AF_UNIX, f"{self._name}/{generation}"
+
+
+def _peer(sock: socket.socket) -> tuple[int, int]:
+    """PID and user of the process at the other end, or that listens there."""
+    pid, user, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, user
 
 
 class PortVenue(Venue):
