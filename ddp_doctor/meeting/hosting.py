@@ -13,7 +13,7 @@ from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.meeting.guests import Guest, Guests
 from ddp_doctor.meeting.identity import Identity, state
 from ddp_doctor.meeting.member import silence
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Pulse, Saw, Verdict, Welcome, Went, framed
+from ddp_doctor.meeting.messages import VERSION, Came, Key, Over, Pulse, Saw, Verdict, Welcome, Went, framed
 from ddp_doctor.meeting.roll import MOST_NAMED, Roll
 from ddp_doctor.meeting.task import Task
 from ddp_doctor.meeting.upstream import Upstream
@@ -246,8 +246,14 @@ class Hosting:
         def of_party(guest: Guest) -> bool:
             return not keys.isdisjoint(guest.keys)
 
+        mine = self._me.key in keys
+        if mine and self._roll.sure:
+            # who came while it was judged is of this job too, and hears the same as all others
+            keys.update(each.key for each in self._roll.entered)
         self._guests.say(framed(verdict), of_party)
         self._guests.dismiss(of_party, FAREWELL_SECONDS)
         self._roll.forget(self._party)
         self._judging = None
-        return verdict if self._me.key in keys else None
+        if mine:
+            self._guests.say(framed(Over()))
+        return verdict if mine else None

@@ -12,7 +12,7 @@ import msgspec
 
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.meeting.connection import Connection
-from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Pulse, Refused, Verdict, Welcome
+from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Over, Pulse, Refused, Verdict, Welcome
 
 MOST_SILENCE_SECONDS = 4.0
 LEAST_SILENCE_SECONDS = 1.5
@@ -52,7 +52,6 @@ def take_part(
         while True:
             now = time.monotonic()
             if now >= give_up:
-                connection.send(Leave("its time was up"))
                 return Heard(how="late", pulse=pulse)
             if now - heard_at > patience and not runs():
                 return Heard(how="silent", pulse=pulse, host=host)
@@ -67,9 +66,13 @@ def take_part(
                         pulse = message
                     elif isinstance(message, Welcome):
                         host = message.host
+                    elif isinstance(message, Over):
+                        return Heard(how="closed", pulse=pulse)
                     elif isinstance(message, Refused):
                         return Heard(how="refused", pulse=pulse, reason=message.reason)
             if connection.closed:
                 return Heard(how="closed", pulse=pulse, reason=connection.closed, host=host)
     finally:
+        # who goes on elsewhere must not be taken for one whose process died
+        connection.send(Leave())
         connection.close()

@@ -60,8 +60,6 @@ class Verdict(msgspec.Struct, frozen=True, tag=5, array_like=True):
 class Leave(msgspec.Struct, frozen=True, tag=6, array_like=True):
     """A member goes of its own accord."""
 
-    reason: str = ""
-
 
 class Refused(msgspec.Struct, frozen=True, tag=7, array_like=True):
     """The host does not take what it was told."""
@@ -75,7 +73,11 @@ class Welcome(msgspec.Struct, frozen=True, tag=8, array_like=True):
     host: Attendee
 
 
-Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome
+class Over(msgspec.Struct, frozen=True, tag=9, array_like=True):
+    """This meeting has ended in good order, and not for who hears this."""
+
+
+Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome | Over
 _DECODER = msgspec.msgpack.Decoder(Message)
 _ENCODER = msgspec.msgpack.Encoder()
 
