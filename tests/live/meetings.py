@@ -44,8 +44,21 @@ def change(ranks: Sequence[Rank], number: int, *options: str, **variables: str) 
     return [changed if place == number else rank for place, rank in enumerate(ranks)]
 
 
-def meet(ranks: Sequence[Rank], timeout: float, *, patience: float = 60.0) -> list[dict[str, Any] | None]:
-    """What each rank was told, in order; None for one that said nothing, because it died or was stopped."""
+AGENT = """
+import os, subprocess, sys
+open("/proc/self/comm", "w").write("pt_elastic")
+sys.exit(subprocess.call(sys.argv[1:]))
+"""
+"""A launcher of its own for one rank."""
+
+
+def meet(
+    ranks: Sequence[Rank], timeout: float, *, patience: float = 60.0, agents: bool = False
+) -> list[dict[str, Any] | None]:
+    """What each rank was told, in order; None for one that said nothing, because it died or was stopped.
+
+    With `agents` each rank has a launcher of its own, as if it were on a host of its own.
+    """
     environ = {name: os.environ[name] for name in KEPT if name in os.environ}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "checks")))
     told: list[dict[str, Any] | None] = []
@@ -54,7 +67,7 @@ def meet(ranks: Sequence[Rank], timeout: float, *, patience: float = 60.0) -> li
     OWN_NAME.write_text("pt_elastic\n" if "TORCHELASTIC_RUN_ID" in ranks[0].variables else own_name)
     processes = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(timeout), *rank.options],
+            [*([sys.executable, "-c", AGENT] if agents else []), sys.executable, str(SCRIPT), str(timeout), *rank.options],
             env=environ | rank.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in ranks
