@@ -86,6 +86,8 @@ class Attendance(Fact, frozen=True, kw_only=True):
     waited_s: float = 0.0
     sure: bool = True
     by: Literal["alone", "socket", "port", "folder"] = "socket"
+    ahead: bool = False
+    """Whether rank 0 has opened its store already: the others have met and gone on before these ranks came."""
     lost: str = ""
     """Why the ranks of other hosts could not be met, where that is known."""
 

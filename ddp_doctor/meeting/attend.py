@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from ddp_doctor.meeting.venue import LocalVenue, PortVenue
 RESERVE = 0.1
 """The share of its time that a host keeps for the judgement, so that all hear it in theirs."""
 MOST_RESERVE_SECONDS = 2.0
+SECONDS_PER_RANK = 0.1
+"""What more than one rank per processor takes to hear it."""
 LATE_SECONDS = 1.5
 """How much longer than its own time a guest waits for the verdict."""
 STRANGE_SECONDS = 2.0
@@ -45,7 +48,9 @@ def attend(
     venue = LocalVenue(identity.here)
     lost: Attendee | None = None
     seconds = end - started
-    host_end = end - min(MOST_RESERVE_SECONDS, RESERVE * seconds)
+    crowd = (me.local_world_size or me.world_size or 1) / (os.cpu_count() or 1)
+    reserve = min(MOST_RESERVE_SECONDS, RESERVE * seconds) + (SECONDS_PER_RANK * crowd if crowd > 1 else 0.0)
+    host_end = end - min(reserve, seconds / 4)
     first, refused_since = 0, 0.0
     pulse: Pulse | None = None
     reason = ""

@@ -20,6 +20,8 @@ from ddp_doctor.meeting.upstream import Upstream
 from ddp_doctor.meeting.venue import LocalVenue
 
 PULSE_SECONDS = 0.5
+AHEAD_SECONDS = 2.0
+"""How long ranks wait that have come after rank 0 went on."""
 OBSERVE_AFTER = 0.5
 """Seconds after which this machine is looked at, whoever has come by then."""
 OBSERVED_SECONDS = 0.5
@@ -42,6 +44,9 @@ class Work(Protocol):
 
     def observe(self, leader: Attendee) -> Tables:
         """Look at this machine as its first rank sees it."""
+
+    def ahead(self, leader: Attendee, tables: Tables) -> bool:
+        """Whether what was seen shows that rank 0 is in init already."""
 
     def judge(self, party: Sequence[Attendee], attendance: Attendance, seen: Sequence[Tables]) -> bytes:
         """The judgement that every rank is given."""
@@ -78,6 +83,7 @@ class Hosting:
         self._preparing = Task(work.prepare, "preparation")
         self._observing: Task[Tables] | None = None
         self._leader = me
+        self._ahead = False
         self._judging: Task[bytes] | None = None
         self._party: tuple[Attendee, ...] = ()
         self._seen: dict[str, Tables] = {}
@@ -157,6 +163,9 @@ class Hosting:
         elif self._observing.done:
             self._seen[self._me.subject.host] = self._observing.result or []
             self._observing = None
+            if self._leader.rank != 0 and self._work.ahead(self._leader, self._seen[self._me.subject.host]):
+                self._ahead = True
+                self._end = min(self._end, now + AHEAD_SECONDS)
             if self._upstream.connection is not None and self._passed_on:
                 self._up(Saw(self._me.subject.host, self._seen[self._me.subject.host]))
 
@@ -218,6 +227,8 @@ class Hosting:
                 by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
                 lost = "" if self._upstream.nowhere else self._upstream.trouble
                 attendance = self._roll.attendance(self._party, now - self._started, by, lost)
+                ahead = self._ahead and 0 in attendance.missing
+                attendance = msgspec.structs.replace(attendance, ahead=ahead)
                 party, seen = self._party, list(self._seen.values())
                 self._judging = Task(lambda: self._work.judge(party, attendance, seen), "judgement")
             return None

@@ -50,6 +50,12 @@ class Examination:
         finally:
             host.close()
 
+    def ahead(self, leader: Attendee, tables: Sequence[dict[str, Any]]) -> bool:
+        """Whether a store that only rank 0 can have opened answers at MASTER_PORT; torchrun's agent has one all along."""
+        if leader.variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            return False
+        return any(each.get("kind") == "StoreAnswer" and each.get("verdict") == "store" for each in tables)
+
     def judge(
         self, party: Sequence[Attendee], attendance: Attendance, seen: Sequence[Sequence[dict[str, Any]]]
     ) -> bytes:

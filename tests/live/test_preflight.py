@@ -104,6 +104,22 @@ def test_ranks_of_two_launchers_meet_on_a_port_of_their_own() -> None:
     assert agreed(told, 12)["verdict"] == "DDP117"
 
 
+def test_who_comes_after_rank_0_went_on_is_not_kept() -> None:
+    ranks = world(2, launched=False)
+    port = ranks[0].variables["MASTER_PORT"]
+    store = (
+        f"import torch.distributed as d, time; s = d.TCPStore('127.0.0.1', {port}, 2, True, wait_for_workers=False);"
+    )
+    command = [sys.executable, "-c", store + "print('open', flush=True); time.sleep(60)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as rank_0:
+        assert rank_0.stdout is not None and rank_0.stdout.readline() == b"open\n"
+        try:
+            heard = agreed(meet(ranks[1:], 40), 20)
+        finally:
+            rank_0.kill()
+    assert heard["findings"][0][:2] == ["DDP101", "note"] and heard["raised"] == "" and heard["stderr"] == ""
+
+
 def run(script: Path, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, str(script)], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,

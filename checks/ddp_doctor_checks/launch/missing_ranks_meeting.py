@@ -48,6 +48,17 @@ def _ended(attendance: Attendance, ended: list[Attendee]) -> dict[str, Any]:
 
 
 def _late(attendance: Attendance) -> dict[str, Any]:
+    if attendance.ahead:
+        return {
+            "summary": f"{numbers(attendance.present)} of world size {attendance.world_size} came after the others had met: "
+            "rank 0 has opened its store already",
+            "because": "whoever came in time has gone on into init_process_group, and waits there",
+            "evidence": [attendance.evidence()],
+            "fixes": [SEE],
+            "severity": Severity.NOTE,
+            "confidence": Confidence.LIKELY,
+            "ranks": attendance.missing,
+        }
     missing, here = attendance.missing, len(attendance.present)
     lost = f"; {attendance.lost}" if attendance.lost else ""
     return {

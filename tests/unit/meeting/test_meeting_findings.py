@@ -54,6 +54,11 @@ def test_late_ranks_are_a_warning_and_dead_ones_an_error() -> None:
     assert "PID 4101" in dead.evidence[0].value
 
 
+def test_who_comes_after_the_others_went_on_is_not_the_one_to_worry() -> None:
+    finding = the_finding(MissingRanks, attendee(1), attendance(2, 1, ahead=True))
+    assert finding.severity.value == "note" and "rank 1 of world size 2 came after" in finding.summary
+
+
 def test_threads_of_one_process() -> None:
     threads = (attendee(0, thread=5, main_thread=False), attendee(1, pid=4100, thread=6, main_thread=False))
     finding = the_finding(ThreadLaunch, *threads, attendance(2, 0, 1))
