@@ -43,7 +43,7 @@ def test_a_rank_that_comes_late_is_waited_for_and_one_that_does_not_is_a_warning
     told = meet(ranks[:2], 4)
     heard = agreed(told, 6)
     assert heard["verdict"] == "DDP101" and heard["raised"] == ""
-    assert heard["findings"][0][:4] == ["DDP101", "warning", "likely", [2]]
+    assert heard["findings"][0][:4] == ["DDP101", "warning", "certain", [2]]
     # one of them says it, for all
     assert ["DDP101" in each["stderr"] for each in told if each].count(True) == 1
 

@@ -69,6 +69,6 @@ def _late(attendance: Attendance) -> dict[str, Any]:
         "evidence": [attendance.evidence()],
         "fixes": [SEE],
         "severity": Severity.WARNING,
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN,
         "ranks": missing,
     }
