@@ -32,6 +32,8 @@ GUEST_SECONDS = 1.0
 """How much longer than its own time a guest waits for the verdict of another machine."""
 FAREWELL_SECONDS = 1.5
 TICK = 0.05
+CROWD = 128
+"""From so many ranks on the host looks at the whole roll once a tick, not after each message."""
 
 Tables = list[dict[str, Any]]
 
@@ -82,6 +84,7 @@ class Hosting:
         self._guests.listen(listener, identity.here, venue.trusted, local=True)
         self._preparing = Task(work.prepare, "preparation")
         self._observing: Task[Tables] | None = None
+        self._thought = 0.0
         self._leader = me
         self._ahead = False
         self._judging: Task[bytes] | None = None
@@ -98,6 +101,9 @@ class Hosting:
                 self._guests.serve(TICK)
                 now = time.monotonic()
                 self._beat(now)
+                if len(self._roll) > CROWD and now - self._thought < TICK:
+                    continue
+                self._thought = now
                 if self._superseded(now):
                     return None
                 self._observe(now)

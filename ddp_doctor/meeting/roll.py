@@ -44,6 +44,9 @@ class Roll:
         for attendee in attendees:
             self._here.pop(attendee.key, None)
 
+    def __len__(self) -> int:
+        return len(self._here)
+
     @property
     def entered(self) -> tuple[Attendee, ...]:
         """Everybody who came, by rank."""
