@@ -24,12 +24,14 @@ _HOMES = {
     "Host": "host",
     "Interpreter": "interpret",
     "Pack": "packs",
+    "PreflightFailed": "rank.preflight",
     "Probe": "collect",
     "Report": "model",
     "Separator": "model",
     "Severity": "model",
     "Stage": "model",
     "Subject": "model",
+    "preflight": "rank.preflight",
 }
 __all__ = [*_HOMES, "__version__"]
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         Subject as Subject,
     )
     from ddp_doctor.packs import Pack as Pack
+    from ddp_doctor.rank.preflight import PreflightFailed as PreflightFailed, preflight as preflight
 
 
 def __getattr__(name: str) -> Any:

@@ -127,6 +127,13 @@ def _without_guesses(findings: list[Finding], from_log: set[str]) -> list[Findin
 def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> bool:
     if claim.id == echo.id:
         return False
+    if (
+        checks[echo.id].residual
+        and echo.confidence is Confidence.CERTAIN
+        and claim.confidence is not Confidence.CERTAIN
+    ):
+        # that a rank did not come, or died, was seen; what is only likely cannot account for it
+        return False
     if echo.id in checks[claim.id].explains and claim.confidence is not Confidence.POSSIBLE:
         return True
     same_ranks = not claim.ranks or not echo.ranks or bool(set(claim.ranks) & set(echo.ranks))

@@ -76,11 +76,16 @@ def looks_like_manifest(text: str) -> bool:
 
 def from_lines(text: str) -> Facts:
     """The facts of such lines; raises ValueError for a line that is no table."""
+    return from_tables(_tables(text))
+
+
+def from_tables(tables: Iterable[tuple[int, dict[str, Any]]]) -> Facts:
+    """The facts of numbered tables; raises ValueError for an absence that is none."""
     known = kinds()
     facts: list[Fact] = []
     absents: list[Absent] = []
     looked_for: list[str] = []
-    for number, table in _tables(text):
+    for number, table in tables:
         if table.get("schema") == SCHEMA:
             looked_for += [kind for kind in table.get("looked_for", ()) if isinstance(kind, str)]
         elif "kind" not in table and "absent" in table:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.launch import Ancestor, Leftover, Variable
 from ddp_doctor.facts.names import Interface
 from ddp_doctor.facts.rendezvous import Meeting
@@ -48,10 +49,26 @@ def interpret(facts: Facts) -> list[Fact]:
     for interface in facts[Interface]:
         if interface.subject.host not in told:
             environs.setdefault(Subject(host=interface.subject.host), {})
+    together = _on_one_machine(facts)
     return [
-        msgspec.structs.replace(meeting(environ), subject=subject, source="launch variables")
+        msgspec.structs.replace(
+            meeting(environ),
+            subject=subject,
+            source="launch variables",
+            **({"nodes": 1, "nodes_because": together} if together else {}),
+        )
         for subject, environ in environs.items()
     ]
+
+
+def _on_one_machine(facts: Facts) -> str:
+    """In words, that all ranks met on one machine, whatever the variables say about nodes; else empty."""
+    attendance, attendees = facts.first(Attendance), facts[Attendee]
+    if attendance is None or len({each.machine for each in attendees}) != 1:
+        return ""
+    local = max(each.local_world_size or attendance.world_size for each in attendees)
+    all_here = not attendance.missing or len(attendees) > local
+    return f"all {len(attendees)} ranks that came are on one machine" if all_here else ""
 
 
 def meeting(environ: Mapping[str, str]) -> Meeting:
@@ -144,4 +161,6 @@ def _number(text: str | None) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-INTERPRETER = Interpreter(reads=(Variable, Ancestor, Interface), gives=(Meeting,), interpret=interpret)
+INTERPRETER = Interpreter(
+    reads=(Variable, Ancestor, Interface, Attendance, Attendee), gives=(Meeting,), interpret=interpret
+)

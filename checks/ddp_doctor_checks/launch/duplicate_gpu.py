@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.gpu import CudaView
 from ddp_doctor.facts.gpu_views import SEEN, without_gpu
 from ddp_doctor.model import Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.launch import duplicate_gpu_live as live
+from ddp_doctor_checks.launch.duplicate_gpu_meeting import from_meeting
 
 
 class DuplicateGpu(Check):
     id, name = "DDP106", "duplicate-gpu"
     title = "Two ranks on one GPU"
-    needs = (CudaView,)
+    needs = ((CudaView, Attendee),)
     also_reads = (*SEEN, *communicator.READS, *live.READS)
     told = Told(
         because="NCCL needs a GPU of its own for each rank; two ranks chose the same one, mostly because set_device is "
@@ -29,7 +31,7 @@ class DuplicateGpu(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts) or any(live.from_job(facts)):
+        if communicator.shows(self.id, facts) or any(live.from_job(facts)) or any(from_meeting(facts)):
             return ""
         if len({view.subject.rank for view in facts[CudaView] if view.subject.rank is not None}) < 2:
             return "the views of two ranks are needed to compare them"
@@ -37,7 +39,7 @@ class DuplicateGpu(Check):
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         yield from communicator.findings(self, facts)
-        for each in live.from_job(facts):
+        for each in (*live.from_job(facts), *from_meeting(facts)):
             yield self.finding(**each)
         only: dict[tuple[str, str], dict[int, CudaView]] = {}
         for view in facts[CudaView]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.script import GroupStart
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.launch.duplicate_rank_live import from_job
+from ddp_doctor_checks.launch.duplicate_rank_meeting import from_meeting
 
 NEEDS = "code change, job restart"
 
@@ -18,8 +20,8 @@ NEEDS = "code change, job restart"
 class DuplicateRank(Check):
     id, name = "DDP116", "duplicate-rank"
     title = "Several processes claim the same rank"
-    needs = ((GroupStart, CommunicatorStop, JobRank),)
-    also_reads = communicator.READS
+    needs = ((GroupStart, CommunicatorStop, JobRank, Attendee),)
+    also_reads = (Attendance, *communicator.READS)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT, Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP}) | {
         Stage.FIRST_COLLECTIVE
     }
@@ -39,13 +41,15 @@ class DuplicateRank(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if bool(facts[GroupStart]) or bool(facts[JobRank]) or facts.lacking(JobRank):
+        if bool(facts[GroupStart] or facts[JobRank] or facts[Attendee]) or facts.lacking(JobRank):
             return ""
         return communicator.not_tried(self.id, facts)
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         yield from communicator.findings(self, facts)
         for start in facts[GroupStart]:
             if not start.same_rank:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.script import ForkStart
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks.launch.fork_after_cuda_meeting import from_meeting
 
 NEEDS = "code change, job restart"
 
@@ -13,7 +15,7 @@ NEEDS = "code change, job restart"
 class ForkAfterCuda(Check):
     id, name = "DDP104", "fork-after-cuda"
     title = "Ranks forked after the parent used CUDA"
-    needs = (ForkStart,)
+    needs = ((ForkStart, Attendee),)
     acts_at = frozenset({Stage.PYTHON, Stage.INITIALIZED, Stage.COMM_BOOTSTRAP, Stage.FIRST_COLLECTIVE})
     told = Told(
         because="a CUDA context and an OpenMP thread pool do not survive fork: the child has the parent's state without "
@@ -35,6 +37,8 @@ class ForkAfterCuda(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         for fork in facts[ForkStart]:
             sure = fork.proven and not fork.only_asked and fork.method == "fork"
             when = "" if fork.method == "fork" else " (fork is the default on Linux up to Python 3.13)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import PeerInterface, Resolution
@@ -12,6 +13,7 @@ from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.facts.script import PortChoice
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks.launch.master_inconsistent_live import from_job
+from ddp_doctor_checks.launch.master_inconsistent_meeting import from_meeting
 from ddp_doctor_checks.launch.master_inconsistent_script import from_script
 
 
@@ -19,7 +21,7 @@ class MasterInconsistent(Check):
     id, name = "DDP111", "master-inconsistent"
     title = "Ranks look for rank 0 in different places"
     needs = ((Meeting, PortChoice, JobRank), (StoreAnswer, Meeting, PortChoice, JobRank))
-    also_reads = (Resolution, PeerInterface, Variable)
+    also_reads = (Attendance, Attendee, Resolution, PeerInterface, Variable)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
     explains = ("DDP101", "DDP604")
     told = Told(
@@ -40,6 +42,8 @@ class MasterInconsistent(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         for found in from_script(facts):
             yield self.finding(**found)
         for meeting in facts[Meeting]:

@@ -6,12 +6,14 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Launcher, Setting, Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.launch.rank_config_mismatch_live import from_job
+from ddp_doctor_checks.launch.rank_config_mismatch_meeting import from_meeting
 
 GRAVITY = {
     "breaks": (Severity.ERROR, Confidence.LIKELY),
@@ -38,7 +40,7 @@ class RankConfigMismatch(Check):
     id, name = "DDP118", "rank-config-mismatch"
     title = "Settings of a rank contradict each other or are not what they seem"
     needs = ((Variable, JobRank),)
-    also_reads = (Launcher, Setting, *communicator.READS)
+    also_reads = (Attendance, Attendee, Launcher, Setting, *communicator.READS)
     acts_at = INIT | {Stage.PYTHON, Stage.FIRST_COLLECTIVE} | {Stage.INITIALIZED}
     explains = ("DDP101", "DDP604")
     told = Told(
@@ -56,6 +58,8 @@ class RankConfigMismatch(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         yield from communicator.findings(self, facts)
         for setting in facts[Setting]:
             severity, confidence = GRAVITY[setting.effect]

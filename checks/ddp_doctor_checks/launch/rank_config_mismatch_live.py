@@ -28,7 +28,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         known = [(rank, processes[rank.subject.process]) for rank in view.ranks if rank.subject.process in processes]
         for name, (default, why) in STEPS.items():
             values = [
-                (rank, _meant(name, process.variables.get(name, default)))
+                (rank, meant(name, process.variables.get(name, default)))
                 for rank, process in known
                 if process.variables
             ]
@@ -53,6 +53,6 @@ def _finding(
     }
 
 
-def _meant(name: str, value: str) -> str:
+def meant(name: str, value: str) -> str:
     """INFO and OFF take the same steps; only DETAIL differs."""
     return value if name != "TORCH_DISTRIBUTED_DEBUG" else "DETAIL" if value.upper() == "DETAIL" else "OFF"

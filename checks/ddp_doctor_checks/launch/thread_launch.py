@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.facts.script import ThreadedStart
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks.launch.thread_launch_live import from_job
+from ddp_doctor_checks.launch.thread_launch_meeting import from_one_thread, ranks_in_threads
 from ddp_doctor_checks.launch.thread_launch_script import from_script
 
 
 class ThreadLaunch(Check):
     id, name = "DDP103", "thread-launch"
     title = "Ranks started as threads of one process"
-    needs = ((RankThread, ThreadedStart),)
+    needs = ((RankThread, ThreadedStart, Attendee),)
     also_reads = (JobRank, Stack)
     acts_at = INIT | {Stage.FIRST_COLLECTIVE}
     explains = ("DDP101",)
@@ -35,6 +37,10 @@ class ThreadLaunch(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for found in from_script(facts):
             yield self.finding(**found)
+        for arguments, where, ranks in ranks_in_threads(facts):
+            yield self.finding(**arguments, fixes=start_processes(where, ranks))
+        for met in from_one_thread(facts):
+            yield self.finding(**met)
         for live in from_job(facts):
             yield self.finding(**live, fixes=start_processes(live["evidence"][0].value, len(live["ranks"])))
         processes: dict[object, list[RankThread]] = defaultdict(list)

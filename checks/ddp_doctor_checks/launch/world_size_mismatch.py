@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.interpret.launcher import is_set, number
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.launch.world_size_mismatch_live import from_job
+from ddp_doctor_checks.launch.world_size_mismatch_meeting import from_meeting
 
 SIZE_OF = {
     "slurm": ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
@@ -22,8 +24,8 @@ class WorldSizeMismatch(Check):
 
     id, name = "DDP117", "world-size-mismatch"
     title = "WORLD_SIZE differs from the number of ranks started"
-    needs = ((Variable, JobRank),)
-    also_reads = (Launcher, *communicator.READS)
+    needs = ((Variable, JobRank, Attendee),)
+    also_reads = (Attendance, Launcher, *communicator.READS)
     acts_at = INIT | {Stage.INITIALIZED, Stage.FIRST_COLLECTIVE}
     explains = ("DDP101", "DDP604")
     told = Told(
@@ -41,6 +43,8 @@ class WorldSizeMismatch(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         yield from communicator.findings(self, facts)
         for launcher in facts[Launcher]:
             mine = {item.name: item for item in facts[Variable] if item.subject == launcher.subject and is_set(item)}

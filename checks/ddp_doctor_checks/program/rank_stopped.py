@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
 from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks.program.rank_stopped_live import from_job
+from ddp_doctor_checks.program.rank_stopped_meeting import from_meeting
 
 
 class RankStopped(Check):
@@ -15,7 +17,7 @@ class RankStopped(Check):
     title = "A rank is stopped by a signal or debugger"
     acts_at = ANY_STAGE
     explains = ("DDP604", "DDP606", "DDP101", "DDP603")
-    needs = ((LogEvent, JobRank),)
+    needs = ((LogEvent, JobRank, Attendee),)
     told = Told(
         because="a stopped process answers nobody; ranks that wait for it wait without an end, since its sockets stay "
         "open",
@@ -31,3 +33,5 @@ class RankStopped(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for met in from_meeting(facts):
+            yield self.finding(**met)

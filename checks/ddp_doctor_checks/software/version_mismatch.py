@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.gpu import CudaView, DriverClash, DriverState
 from ddp_doctor.facts.gpu_views import READS, GpuViews, gpu_views, why_not_nvidia
 from ddp_doctor.facts.software import TorchInstall, TorchRuntime
@@ -11,13 +12,14 @@ from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Told
 from ddp_doctor_checks import communicator
 from ddp_doctor_checks.software import nccl_version_live
 from ddp_doctor_checks.software.nccl_version import wrong_nccl
+from ddp_doctor_checks.software.version_mismatch_meeting import from_meeting
 
 
 class VersionMismatch(Check):
     id, name = "DDP501", "version-mismatch"
     title = "Versions that do not belong together"
     needs = (CudaView, DriverState, (TorchInstall, TorchRuntime))
-    also_reads = (*READS, DriverClash, *communicator.READS, *nccl_version_live.READS)
+    also_reads = (*READS, Attendee, DriverClash, *communicator.READS, *nccl_version_live.READS)
     explains = ("DDP507",)
     told = Told(
         because="parts that were built or released for each other are not the ones that are loaded: driver, CUDA, NCCL "
@@ -43,7 +45,7 @@ class VersionMismatch(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if communicator.shows(self.id, facts) or any(nccl_version_live.from_job(facts)):
+        if communicator.shows(self.id, facts) or any(nccl_version_live.from_job(facts)) or any(from_meeting(facts)):
             return ""
         # a library that lacks a function ends the import on any machine
         return "" if any(wrong_nccl(self, facts)) else why_not_nvidia(facts)
@@ -53,6 +55,8 @@ class VersionMismatch(Check):
         for each in nccl_version_live.from_job(facts):
             yield self.finding(**each)
         yield from wrong_nccl(self, facts)
+        for met in from_meeting(facts):
+            yield self.finding(**met)
         for seen in gpu_views(facts):
             for clash in facts[DriverClash]:
                 if clash.subject.host == seen.host:

@@ -121,6 +121,12 @@ def test_an_explained_finding_is_folded() -> None:
     assert ids(diagnose([judged("DDP101"), cause])) == ["DDP103"]
 
 
+def test_a_death_that_was_seen_is_not_folded_into_a_guess() -> None:
+    died = judged("DDP101", ranks=(1,), residual=True)
+    guess = judged("DDP202", confidence=Confidence.LIKELY, explains=("DDP101",))
+    assert ids(diagnose([died, guess])) == ["DDP101", "DDP202"]
+
+
 def test_possible_never_becomes_the_verdict() -> None:
     verdict = diagnose([judged("DDP103", confidence=Confidence.POSSIBLE)]).verdict
     assert (verdict.status, verdict.finding, verdict.candidates) == ("unknown", None, ("DDP103",))

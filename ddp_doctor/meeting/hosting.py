@@ -1,0 +1,276 @@
+"""The host of a meeting: collects who is here, passes it on where other machines take part, has it judged, tells all."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ddp_doctor.facts.attendance import Attendance, Attendee
+from ddp_doctor.meeting.guests import Guest, Guests
+from ddp_doctor.meeting.identity import Identity, state
+from ddp_doctor.meeting.member import silence
+from ddp_doctor.meeting.messages import VERSION, Came, Key, Over, Pulse, Saw, Verdict, Welcome, Went, framed
+from ddp_doctor.meeting.roll import MOST_NAMED, Roll
+from ddp_doctor.meeting.task import Task
+from ddp_doctor.meeting.upstream import Upstream
+from ddp_doctor.meeting.venue import LocalVenue
+
+PULSE_SECONDS = 0.5
+AHEAD_SECONDS = 2.0
+"""How long ranks wait that have come after rank 0 went on."""
+OBSERVE_AFTER = 0.5
+"""Seconds after which this machine is looked at, whoever has come by then."""
+OBSERVED_SECONDS = 0.5
+"""How much longer than its own time a host waits for what its machine's probes bring."""
+ALONE_SECONDS = 0.5
+"""Ranks of one shell are all here by then, or some are elsewhere."""
+GUEST_SECONDS = 1.0
+"""How much longer than its own time a guest waits for the verdict of another machine."""
+FAREWELL_SECONDS = 1.5
+TICK = 0.05
+CROWD = 128
+"""From so many ranks on the host looks at the whole roll once a tick, not after each message."""
+
+Tables = list[dict[str, Any]]
+
+
+class Work(Protocol):
+    """What the host of a meeting does with what it hears; each is called in a thread of its own."""
+
+    def prepare(self) -> None:
+        """Get ready to judge, while the others are still coming."""
+
+    def observe(self, leader: Attendee) -> Tables:
+        """Look at this machine as its first rank sees it."""
+
+    def ahead(self, leader: Attendee, tables: Tables) -> bool:
+        """Whether what was seen shows that rank 0 is in init already."""
+
+    def judge(self, party: Sequence[Attendee], attendance: Attendance, seen: Sequence[Tables]) -> bytes:
+        """The judgement that every rank is given."""
+
+
+class Hosting:
+    """One meeting. `run` gives this rank's verdict, or None where another meeting has taken over."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        venue: LocalVenue,
+        generation: int,
+        me: Attendee,
+        identity: Identity,
+        work: Work,
+        upstream: Upstream,
+        started: float,
+        end: float,
+        lost: Attendee | None = None,
+    ) -> None:
+        self._listener, self._venue, self._generation = listener, venue, generation
+        self._me, self._identity, self._work, self._upstream = me, identity, work, upstream
+        self._started, self._end = started, end
+        self._opened = time.monotonic()
+        self._patience = silence(end - started)
+        self._roll = Roll(identity.sure)
+        self._roll.came(me, self._opened)
+        if lost is not None:
+            self._enter_lost(lost)
+        self._guests = Guests(self._told)
+        self._guests.welcome = framed(Welcome(me))
+        self._guests.listen(listener, identity.here, venue.trusted, local=True)
+        self._preparing = Task(work.prepare, "preparation")
+        self._observing: Task[Tables] | None = None
+        self._thought = 0.0
+        self._leader = me
+        self._ahead = False
+        self._judging: Task[bytes] | None = None
+        self._party: tuple[Attendee, ...] = ()
+        self._seen: dict[str, Tables] = {}
+        self._pulse: Pulse | None = None
+        self._pulsed = self._heard = self._looked = self._opened
+        self._passed_on = False
+
+    def run(self) -> Verdict | None:
+        """Hold the meeting to its end."""
+        try:
+            while True:
+                self._guests.serve(TICK)
+                now = time.monotonic()
+                self._beat(now)
+                if len(self._roll) > CROWD and now - self._thought < TICK:
+                    continue
+                self._thought = now
+                if self._superseded(now):
+                    return None
+                self._observe(now)
+                verdict = self._hear_upstream(now) if self._is_guest(now) else self._judge(now)
+                if verdict is not None:
+                    return verdict
+        finally:
+            self._guests.close()
+            self._listener.close()
+            self._upstream.close()
+            for task in (self._preparing, self._observing, self._judging):
+                if task is not None:
+                    task.join(1.0)
+
+    def _told(self, message: Came | Saw | Went) -> None:
+        if isinstance(message, Came):
+            self._roll.came(message.attendee, time.monotonic())
+            if message.lost is not None:
+                self._enter_lost(message.lost)
+        elif isinstance(message, Saw):
+            self._seen[message.host] = message.tables
+        else:
+            self._roll.went(message.key, message.how, message.stayed_s)
+        if self._upstream.connection is not None and self._passed_on:
+            self._up(message)
+
+    def _enter_lost(self, lost: Attendee) -> None:
+        """Enter the host of an earlier meeting, who may yet come; what became of its process is seen at the end."""
+        if all(each.key != lost.key for each in self._roll.entered):
+            self._roll.came(lost, time.monotonic())
+            self._roll.went(lost.key, "left", 0.0)
+
+    def _beat(self, now: float) -> None:
+        if now - self._pulsed < PULSE_SECONDS:
+            return
+        self._pulsed = now
+        missing = self._roll.missing()
+        own = Pulse(len(self._roll.entered), self._roll.expected, missing[:MOST_NAMED])
+        self._guests.say(framed(self._pulse or own))
+
+    def _superseded(self, now: float) -> bool:
+        """Whether a later generation has begun, as where this process was stopped for a while."""
+        if now - self._looked < 1.0:
+            return False
+        self._looked = now
+        later = range(self._generation + 1, self._venue.generations)
+        found = self._venue.connect(later, 0.2) if later else None
+        if found is not None:
+            found[0].close()
+        return found is not None
+
+    def _observe(self, now: float) -> None:
+        here = [each for each in self._roll.entered if each.machine == self._me.machine]
+        # rank 0's environment says most: it opens the store
+        leader = min(here, key=lambda each: (each.rank is None, each.rank or 0), default=self._me)
+        if self._observing is None:
+            complete = len(here) >= (leader.local_world_size or leader.world_size or 1)
+            again = self._me.subject.host in self._seen
+            due = leader.rank == 0 or complete or now - self._opened >= OBSERVE_AFTER
+            if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
+                self._leader = leader
+                self._observing = Task(lambda: self._work.observe(leader), "observations")
+        elif self._observing.done:
+            self._seen[self._me.subject.host] = self._observing.result or []
+            self._observing = None
+            if self._leader.rank != 0 and self._work.ahead(self._leader, self._seen[self._me.subject.host]):
+                self._ahead = True
+                self._end = min(self._end, now + AHEAD_SECONDS)
+            if self._upstream.connection is not None and self._passed_on:
+                self._up(Saw(self._me.subject.host, self._seen[self._me.subject.host]))
+
+    def _settled(self, now: float) -> bool:
+        return self._roll.settled(now) or now >= self._end
+
+    def _is_guest(self, now: float) -> bool:
+        """Whether another machine hosts; it is looked for as soon as some ranks cannot be on this one."""
+        leader = self._roll.entered[0]
+        elsewhere = (leader.local_world_size or 0) < (leader.world_size or 1)
+        known = leader.local_world_size is not None and self._identity.sure
+        late = now - self._opened >= ALONE_SECONDS
+        if elsewhere and (known or late) and not self._roll.settled(now) and self._upstream.poll():
+            if self._upstream.listener is not None:
+                self._guests.listen(self._upstream.listener, self._identity.everywhere, lambda sock: True, local=False)
+            if self._upstream.connection is not None:
+                self._guests.watch(self._upstream.connection)
+                self._heard = now
+                self._passed_on = True
+                for attendee in self._roll.entered:
+                    self._up(Came(VERSION, self._identity.everywhere, attendee))
+                for host, tables in self._seen.items():
+                    self._up(Saw(host, tables))
+        return self._upstream.connection is not None and now < self._end + GUEST_SECONDS
+
+    def _up(self, message: Came | Saw | Went) -> None:
+        if self._upstream.connection is not None:
+            if isinstance(message, Came):
+                message = msgspec.structs.replace(message, token=self._identity.everywhere)
+            self._upstream.connection.send(message)
+
+    def _hear_upstream(self, now: float) -> Verdict | None:
+        connection = self._upstream.connection
+        if connection is None:
+            return None
+        connection.flush()
+        for message in connection.receive():
+            self._heard = now
+            if isinstance(message, Pulse):
+                self._pulse = message
+            elif isinstance(message, Verdict):
+                self._guests.say(framed(message))
+                self._guests.dismiss(lambda guest: True, FAREWELL_SECONDS)
+                return message
+        silent = now - self._heard > self._patience
+        if connection.closed or silent:
+            self._guests.unwatch(connection)
+            self._passed_on = False
+            self._pulse = None
+            self._upstream.lost(silent)
+        return None
+
+    def _judge(self, now: float) -> Verdict | None:
+        if self._judging is None:
+            waits = self._observing is not None or self._me.subject.host not in self._seen
+            if self._settled(now) and not (waits and now < self._end + OBSERVED_SECONDS):
+                self._look_for_stopped()
+                self._party = self._roll.party(over=now >= self._end)
+                by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
+                lost = "" if self._upstream.nowhere else self._upstream.trouble
+                attendance = self._roll.attendance(self._party, now - self._started, by, lost)
+                ahead = self._ahead and 0 in attendance.missing
+                attendance = msgspec.structs.replace(attendance, ahead=ahead)
+                party, seen = self._party, list(self._seen.values())
+                self._judging = Task(lambda: self._work.judge(party, attendance, seen), "judgement")
+            return None
+        if not self._judging.done:
+            return None
+        if self._judging.error is not None:
+            raise self._judging.error
+        return self._deliver(self._judging.result or b"")
+
+    def _look_for_stopped(self) -> None:
+        """A stopped process holds its connection; only the kernel tells."""
+        for each in self._roll.entered:
+            if each.machine != self._me.machine or each.subject.pid is None or each.gone == "ended":
+                continue
+            letter = state(each.subject.pid)
+            if letter == "T":
+                self._roll.went(each.key, "stopped", each.stayed_s)
+            elif each.gone and letter in ("", "Z", "X"):
+                self._roll.went(each.key, "ended", each.stayed_s)
+
+    def _deliver(self, judgement: bytes) -> Verdict | None:
+        speaker = next((each for each in self._party if not each.gone), self._me)
+        verdict = Verdict(judgement, speaker.key)
+        keys: set[Key] = {each.key for each in self._party}
+
+        def of_party(guest: Guest) -> bool:
+            return not keys.isdisjoint(guest.keys)
+
+        mine = self._me.key in keys
+        if mine and self._roll.sure:
+            # who came while it was judged is of this job too, and hears the same as all others
+            keys.update(each.key for each in self._roll.entered)
+        self._guests.say(framed(verdict), of_party)
+        self._guests.dismiss(of_party, FAREWELL_SECONDS)
+        self._roll.forget(self._party)
+        self._judging = None
+        if mine:
+            self._guests.say(framed(Over()))
+        return verdict if mine else None

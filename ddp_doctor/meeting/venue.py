@@ -1,0 +1,119 @@
+"""Where a meeting is held. Whoever can bind its name hosts, everybody else connects; nobody has to be told which.
+
+A name has generations: where the host of one has fallen silent without letting go of it, the next is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+from ddp_doctor.meeting.identity import state
+
+GENERATIONS = 4
+BACKLOG = 4096
+CREDENTIALS = struct.Struct("3i")
+
+
+class Venue:
+    """A name that sockets can be bound to, in each of its generations."""
+
+    generations = GENERATIONS
+
+    def listen(self, generation: int) -> socket.socket | None:
+        """A listening socket; None where somebody else has the name. Raises OSError where nobody here can have it."""
+        family, address = self._address(generation)
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            if family != socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRINUSE:
+                return None
+            raise
+        return sock
+
+    def connect(self, generations: Sequence[int], seconds: float) -> tuple[socket.socket, int] | None:
+        """A connection to the latest of these generations that has a host; None where none answers in time."""
+        trying: dict[int, socket.socket] = {}
+        for generation in generations:
+            family, address = self._address(generation)
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+            code = sock.connect_ex(address)
+            if code in (0, errno.EINPROGRESS):
+                trying[generation] = sock
+            else:
+                sock.close()
+        give_up = time.monotonic() + seconds
+        found: tuple[socket.socket, int] | None = None
+        while trying and found is None:
+            latest = max(trying)
+            sock = trying[latest]
+            poll = select.poll()  # select() refuses descriptors above 1023, and training processes have many
+            poll.register(sock, select.POLLOUT)
+            ready = poll.poll(1000 * max(0.0, give_up - time.monotonic()))
+            del trying[latest]
+            if ready and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and self.trusted(sock):
+                found = (sock, latest)
+            else:
+                sock.close()
+        for sock in trying.values():
+            sock.close()
+        return found
+
+    def trusted(self, sock: socket.socket) -> bool:
+        """Whether the peer may be believed to be of this user."""
+        return True
+
+    def _address(self, generation: int) -> tuple[int, str | tuple[str, int]]:
+        raise NotImplementedError
+
+
+class LocalVenue(Venue):
+    """An abstract unix socket: of this network namespace, gone with its last holder, and nothing in any file system."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"\0ddp-doctor/{os.getuid()}/{name}"
+
+    def trusted(self, sock: socket.socket) -> bool:
+        """Whether the peer runs as this user: anybody can bind an abstract name."""
+        return _peer(sock)[1] == os.getuid()
+
+    def runs(self, sock: socket.socket) -> bool | None:
+        """Whether the peer's process is there and not stopped; None where this PID namespace does not show it."""
+        pid = _peer(sock)[0]
+        return state(pid) not in ("T", "t", "D", "Z", "X", "") if pid > 0 else None
+
+    def _address(self, generation: int) -> tuple[int, str | tuple[str, int]]:
+        return socket.AF_UNIX, f"{self._name}/{generation}"
+
+
+def _peer(sock: socket.socket) -> tuple[int, int]:
+    """PID and user of the process at the other end, or that listens there."""
+    pid, user, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return pid, user
+
+
+class PortVenue(Venue):
+    """A TCP port of the address where the ranks look for rank 0; the doctor's own port, never the store's."""
+
+    generations = 2
+
+    def __init__(self, address: str, port: int) -> None:
+        self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._where = (address, port)
+
+    def __str__(self) -> str:
+        return "{}:{}".format(*self._where)
+
+    def _address(self, generation: int) -> tuple[int, str | tuple[str, int]]:
+        return self._family, (self._where[0], self._where[1] + generation)
