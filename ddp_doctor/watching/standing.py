@@ -81,9 +81,10 @@ def idle(ranks: Iterable[JobRank]) -> bool:
 def _standing(view: JobView, report: Report) -> Standing:
     alive = [rank for rank in view.ranks if rank.role == "rank" and rank.state != "exited"]
     through = bool(alive) and not view.job.missing and all(rank.beyond_init for rank in alive)
-    if view.job.hung is False:
-        return Standing.THROUGH if through else Standing.EARLY
     named = report.verdict.status == "problem"
+    if view.job.hung is False:
+        stuck = named and not through and idle(view.ranks)
+        return Standing.HUNG if stuck else Standing.THROUGH if through else Standing.EARLY
     if through and not named:
         return Standing.UNCLEAR
     blamed = view.culprits()

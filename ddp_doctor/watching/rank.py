@@ -1,0 +1,152 @@
+"""The watch over the rank that this process stands beside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from ddp_doctor.host import Host
+from ddp_doctor.model import Report
+from ddp_doctor.render import text
+from ddp_doctor.running_job import examine_running
+from ddp_doctor.watching.reports import collect_report, write_report
+from ddp_doctor.watching.standing import PATIENCE, Look, Standing, look_at, pause_between_looks, settle
+
+SECONDS_PER_RANK = 0.7
+"""Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
+MOST_IN_TURN = 16
+SECONDS_TO_REPORT = 4.0
+SECONDS_TO_ABORT = 5.0
+
+
+class Rank:
+    """One rank, seen from the process beside it."""
+
+    def __init__(self, pid: int, after: float, began: float, *, abort: bool) -> None:
+        self._pid = pid
+        self._after = after
+        self._began = began
+        self._abort = abort
+        self._host: Host | None = None
+        self._known_here = _be_known(pid)
+
+    def stop(self) -> None:
+        """End what is under way; nothing of it stays."""
+        if self._host is not None:
+            self._host.close()
+
+    def watch(self) -> None:
+        """Look until all ranks are through or the job hangs, and then say so."""
+        turn, ranks = _turn()
+        self._sleep_until(self._began + self._after + turn * SECONDS_PER_RANK)
+        told_slow = False
+        while True:
+            seen = settle(self._look, self._after, note=self._note, began=self._began)
+            if seen.standing is Standing.HUNG:
+                self._report(seen)
+                break
+            if seen.standing not in (Standing.EARLY, Standing.SLOW):
+                return
+            if not told_slow and time.monotonic() - self._began >= PATIENCE * self._after:
+                told_slow = True
+                self._report(seen)
+            time.sleep(pause_between_looks(self._after))
+        if self._abort:
+            # a rank that ends while the others are still examined would look like the cause
+            self._sleep_until(
+                time.monotonic() + (ranks - 1 - turn) * SECONDS_PER_RANK + (SECONDS_TO_REPORT if ranks > 1 else 0)
+            )
+            self._end_rank()
+
+    def _look(self) -> Look:
+        self._host = Host(60.0)
+        return look_at(examine_running("watch", self._host, (self._pid,)))
+
+    def _note(self, slow: str) -> None:
+        if _turn()[0] == 0:
+            _say(f"not hung after {self._after:g} s: {slow}, the others wait for it")
+
+    def _report(self, seen: Look) -> None:
+        report = seen.report
+        number = seen.pids.get(self._pid)
+        name = f"rank {number}" if number is not None else f"PID {self._pid}"
+        if self._speaks(seen):
+            slow = "" if seen.standing is Standing.HUNG else "; it is slow, not hung"
+            _say(f"{name} has not finished initialisation {self._after:g} s after it began{slow}")
+            sys.stderr.write(text.render(report))
+            sys.stderr.flush()
+            collect_report(report)
+        else:
+            path = self._write(report, f"rank{number}" if number is not None else f"pid{self._pid}")
+            if path is not None:
+                _say(f"{name} has not finished initialisation either; its report is {path}")
+
+    def _write(self, report: Report, name: str) -> Path | None:
+        folder = os.environ.get("DDP_DOCTOR_REPORT_DIR")
+        try:
+            return write_report(report, Path(folder) if folder else None, name)
+        except OSError as error:
+            _say(f"cannot write the report of {name}: {error.strerror}")
+            return None
+
+    def _speaks(self, seen: Look) -> bool:
+        """Whether no lower rank of the job is watched and late like this one."""
+        mine = seen.pids.get(self._pid)
+        if mine is None:
+            return True
+        late = _known()
+        return not any(rank < mine and f"{NAME}{pid}" in late for pid, rank in seen.pids.items())
+
+    def _end_rank(self) -> None:
+        _say(f"on_hang='abort': ending PID {self._pid}")
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            try:
+                os.kill(self._pid, signal.SIGCONT)
+                os.kill(self._pid, number)
+            except ProcessLookupError:
+                return
+            time.sleep(SECONDS_TO_ABORT)
+
+    @staticmethod
+    def _sleep_until(moment: float) -> None:
+        time.sleep(max(0.0, moment - time.monotonic()))
+
+
+NAME = "ddp-doctor watches "
+
+
+def _be_known(pid: int) -> socket.socket | None:
+    """Let the processes beside the other ranks see that this rank is late too: a name that ends with this process."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0{NAME}{pid}")
+    except OSError:
+        mark.close()
+        return None
+    return mark
+
+
+def _known() -> set[str]:
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    return {line[line.index("@") + 1 :] for line in lines if f"@{NAME}" in line}
+
+
+def _turn() -> tuple[int, int]:
+    """This rank's number on its node, and how many take turns."""
+    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or os.environ.get("RANK") or "0"
+    size = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or "1"
+    number = int(local) % MOST_IN_TURN if local.isdigit() else 0
+    ranks = min(int(size), MOST_IN_TURN) if size.isdigit() else 1
+    return number, max(ranks, number + 1)
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"ddp-doctor: {words}\n")
+    sys.stderr.flush()
