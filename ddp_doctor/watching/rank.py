@@ -18,7 +18,6 @@ from ddp_doctor.watching.standing import PATIENCE, Look, Standing, look_at, paus
 
 SECONDS_PER_RANK = 0.7
 """Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
-MOST_IN_TURN = 16
 SECONDS_TO_REPORT = 4.0
 SECONDS_TO_ABORT = 5.0
 
@@ -32,7 +31,8 @@ class Rank:
         self._began = began
         self._abort = abort
         self._host: Host | None = None
-        self._known_here = _be_known(pid)
+        self._number = _local_number()
+        self._mark = _be_known(pid, self._number)
 
     def stop(self) -> None:
         """End what is under way; nothing of it stays."""
@@ -41,7 +41,8 @@ class Rank:
 
     def watch(self) -> None:
         """Look until all ranks are through or the job hangs, and then say so."""
-        turn, ranks = _turn()
+        # those of a lower number first, if they are late as well
+        turn = sum(number < self._number for number in _known().values())
         self._sleep_until(self._began + self._after + turn * SECONDS_PER_RANK)
         told_slow = False
         while True:
@@ -57,9 +58,9 @@ class Rank:
             time.sleep(pause_between_looks(self._after))
         if self._abort:
             # a rank that ends while the others are still examined would look like the cause
-            self._sleep_until(
-                time.monotonic() + (ranks - 1 - turn) * SECONDS_PER_RANK + (SECONDS_TO_REPORT if ranks > 1 else 0)
-            )
+            others = len(_known()) - 1
+            wait = (others - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT if others > turn else 0.0
+            self._sleep_until(time.monotonic() + wait)
             self._end_rank()
 
     def _look(self) -> Look:
@@ -67,7 +68,7 @@ class Rank:
         return look_at(examine_running("watch", self._host, (self._pid,)))
 
     def _note(self, slow: str) -> None:
-        if _turn()[0] == 0:
+        if self._number <= min(_known().values(), default=0):
             _say(f"not hung after {self._after:g} s: {slow}, the others wait for it")
 
     def _report(self, seen: Look) -> None:
@@ -99,7 +100,7 @@ class Rank:
         if mine is None:
             return True
         late = _known()
-        return not any(rank < mine and f"{NAME}{pid}" in late for pid, rank in seen.pids.items())
+        return not any(rank < mine and pid in late for pid, rank in seen.pids.items())
 
     def _end_rank(self) -> None:
         _say(f"on_hang='abort': ending PID {self._pid}")
@@ -119,32 +120,33 @@ class Rank:
 NAME = "ddp-doctor watches "
 
 
-def _be_known(pid: int) -> socket.socket | None:
+def _be_known(pid: int, number: int) -> socket.socket | None:
     """Let the processes beside the other ranks see that this rank is late too: a name that ends with this process."""
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        mark.bind(f"\0{NAME}{pid}")
+        mark.bind(f"\0{NAME}{pid} {number}")
     except OSError:
         mark.close()
         return None
     return mark
 
 
-def _known() -> set[str]:
+def _known() -> dict[int, int]:
+    """PID -> local number, of the ranks of this node whose time is up."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return set()
-    return {line[line.index("@") + 1 :] for line in lines if f"@{NAME}" in line}
+        return {}
+    names = [line.partition(f"@{NAME}")[2].split() for line in lines]
+    return {int(words[0]): int(words[1]) for words in names if len(words) == 2 and all(map(str.isdigit, words))}
 
 
-def _turn() -> tuple[int, int]:
-    """This rank's number on its node, and how many take turns."""
-    local = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or os.environ.get("RANK") or "0"
-    size = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or "1"
-    number = int(local) % MOST_IN_TURN if local.isdigit() else 0
-    ranks = min(int(size), MOST_IN_TURN) if size.isdigit() else 1
-    return number, max(ranks, number + 1)
+def _local_number() -> int:
+    """This rank's number on its node, as its launcher says."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "RANK"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
 
 
 def _say(words: str) -> None:
