@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from ddp_doctor.cli.output import Output
 from ddp_doctor.examine import Selection
 from ddp_doctor.model import Report
 from ddp_doctor.watching.command import run_watched
+from ddp_doctor.watching.seats import SEATS, seats_are_needed
 
 
 def watch_command(
@@ -33,7 +36,7 @@ def watch_command(
             print(f"ddp-doctor: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
             return 127 if isinstance(error, FileNotFoundError) else 126
 
-    def observe(pids: Callable[[], list[int]]) -> bool:
+    def observe(pids: Callable[[], list[int]], py_spy: tuple[str, ...]) -> bool:
         # loaded here, beside the command that already runs
         from ddp_doctor.watching.observer import Observer
         from ddp_doctor.watching.reports import collect_report
@@ -61,7 +64,21 @@ def watch_command(
             selection=selection,
             timeout=timeout,
             probe_timeout=probe_timeout,
+            py_spy=py_spy,
         ).run()
         return killing
 
-    return run_watched(command, observe)
+    return run_watched(command, observe, **_seats())
+
+
+def _seats() -> dict[str, Any]:
+    """What it takes to read stacks here: nothing, or ancestors of the ranks that can become py-spy."""
+    try:
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text()
+    except OSError:
+        return {}
+    if not seats_are_needed(scope, Path("/proc/self/status").read_text()):
+        return {}
+    from ddp_doctor.probes.job import installed_py_spy
+
+    return {"py_spy": installed_py_spy(), "seats": SEATS}

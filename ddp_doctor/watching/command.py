@@ -1,8 +1,8 @@
 """Runs a command as if nothing were around it, with an observer of its ranks beside it.
 
-Three processes: this one starts the command, waits for it and passes signals on; a listener in the same process group
-hears which signals the whole group got, so that none reaches the command twice; the observer, in a session of its own,
-examines. The command inherits the terminal, the descriptors, the process group and the environment as they are.
+Three processes, and more where seats.py is needed: this one starts the command, waits for it and passes signals on; a
+listener in the same process group hears which signals the whole group got, so that none reaches the command twice; the
+observer, in a session of its own, examines. The command inherits terminal, descriptors, group and environment as they are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import select
 import shutil
 import signal
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
+from ddp_doctor.watching.seats import Seated, start_below_seats, statuses
 from ddp_doctor.watching.tree import adopt_orphans, children_of_all, end_all_below, end_with, reap, send
 
 KILLED, FAILED, NOT_EXECUTABLE, NOT_FOUND = 124, 125, 126, 127
@@ -27,38 +29,63 @@ Mask = Collection[int | signal.Signals]
 FROM_THE_KERNEL = 0x80
 """si_code of a signal that a terminal sent: it went to the whole group."""
 SECONDS_TO_ECHO = 0.1
-Observe = Callable[[Callable[[], list[int]]], bool]
+Observe = Callable[[Callable[[], list[int]], tuple[str, ...]], bool]
 
 
-def run_watched(command: Sequence[str], observe: Observe) -> int:
+def run_watched(command: Sequence[str], observe: Observe, *, py_spy: str = "", seats: int = 0) -> int:
     """Run a command to its end; its exit code, or 124, 126, 127. Where a signal ended it, that ends this process too.
 
-    `observe` runs in a process of its own, is given a function that lists the PIDs to look below, and says whether the
-    command is to be killed.
+    `observe` runs in a process of its own, is given a function that lists the PIDs to look below and the command that
+    stands for py-spy (empty: py-spy itself), and says whether the command is to be killed. With `seats` the command is
+    started below so many processes that can become `py_spy`.
     """
     waited_for = {signal.SIGCHLD, *PASSED_ON}
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     adopt_orphans()
+    seated = None
     try:
-        child = _start(command, usual)
+        if seats:
+            seated = start_below_seats(lambda: _start(command, usual), py_spy, seats)
+        child = seated.command if seated else _start(command, usual)
     except OSError as error:
-        code = NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
         _say(f"cannot run {command[0]}: {error.strerror}")
-        return code
+        return NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE
     # a reader of the command's output must not wait for us
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
-    listener, heard = _listener(waited_for)
-    observer = _observer(child, listener, observe, usual)
-    status, killed = _wait(child, observer, heard, listener, waited_for)
-    send([pid for pid in (observer, listener) if pid], signal.SIGKILL)
+    beside = _Beside(child, seated, *_listener(waited_for))
+    beside.observer = _observer(beside, observe, usual)
+    status, killed = _wait(beside, waited_for)
+    send([beside.observer, beside.listener, *(seated.seats if seated else ())], signal.SIGKILL)
     if killed:
         return KILLED
     if os.WIFSIGNALED(status):
         _die_of(os.WTERMSIG(status))
     return os.waitstatus_to_exitcode(status)
+
+
+@dataclass
+class _Beside:
+    """The command, and the processes around and beside it."""
+
+    command: int
+    seated: Seated | None
+    listener: int
+    heard: int
+    """The descriptor at which the listener tells what it hears."""
+    observer: int = 0
+
+    def reap(self) -> dict[int, int]:
+        """PID -> wait status of what ended or was stopped; of a command below seats its parent tells it."""
+        return {**reap(), **(statuses(self.seated.statuses) if self.seated else {})}
+
+    def watched(self) -> list[int]:
+        """The command, and whom its children left behind: those are children of the process that adopts orphans."""
+        own = {self.listener, self.observer, os.getpid(), *(self.seated.seats if self.seated else ())}
+        top = os.getppid()
+        return [self.command, *(each for each in children_of_all()[top] if each not in own and each != self.command)]
 
 
 def _start(command: Sequence[str], mask: Mask) -> int:
@@ -90,7 +117,7 @@ def _listener(waited_for: Mask) -> tuple[int, int]:
         os._exit(0)
 
 
-def _observer(child: int, listener: int, observe: Observe, mask: Mask) -> int:
+def _observer(beside: _Beside, observe: Observe, mask: Mask) -> int:
     me = os.getpid()
     pid = os.fork()
     if pid:
@@ -101,9 +128,7 @@ def _observer(child: int, listener: int, observe: Observe, mask: Mask) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        own = {os.getpid(), listener}
-        # whom the command's children left behind are children of the process that started the command
-        kill = observe(lambda: [child, *(each for each in children_of_all()[me] if each not in own and each != child)])
+        kill = observe(beside.watched, beside.seated.py_spy if beside.seated else ())
         os._exit(KILLED if kill else 0)
     except BaseException as error:
         _say(f"the watch over the command failed, the command goes on: {type(error).__name__}: {error}")
@@ -111,25 +136,27 @@ def _observer(child: int, listener: int, observe: Observe, mask: Mask) -> int:
         os._exit(FAILED)
 
 
-def _wait(child: int, observer: int, heard: int, listener: int, waited_for: Mask) -> tuple[int, bool]:
+def _wait(beside: _Beside, waited_for: Mask) -> tuple[int, bool]:
     """Wait for the command and pass signals on; its wait status, and whether it was killed because it hung."""
     while True:
-        ended = reap()
-        status = ended.get(child)
+        ended = beside.reap()
+        status = ended.get(beside.command)
         if status is not None and not os.WIFSTOPPED(status):
             return status, False
         if status is not None and os.WSTOPSIG(status) != signal.SIGSTOP:
             # the terminal stopped it: let the shell see that this job is stopped
             os.kill(os.getpid(), signal.SIGSTOP)
-        if observer in ended and os.waitstatus_to_exitcode(ended[observer]) == KILLED:
-            left = end_all_below(os.getpid(), (listener,))
+        if beside.observer in ended and os.waitstatus_to_exitcode(ended[beside.observer]) == KILLED:
+            if beside.seated:
+                send(beside.seated.seats, signal.SIGKILL)
+            left = end_all_below(os.getpid(), (beside.listener,))
             _say("the job hangs: ended it and everything it had started (--kill)")
             if left:
                 _say(f"these do not die: PID {', '.join(map(str, left))}")
             return 0, True
         got = signal.sigwaitinfo(waited_for)
-        if got.si_signo != signal.SIGCHLD and not _went_to_all(got, heard):
-            send([child], got.si_signo)
+        if got.si_signo != signal.SIGCHLD and not _went_to_all(got, beside.heard):
+            send([beside.command], got.si_signo)
 
 
 def _went_to_all(got: signal.struct_siginfo, heard: int) -> bool:

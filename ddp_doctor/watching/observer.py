@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,6 +18,7 @@ from ddp_doctor.watching.standing import Look, Standing, idle, in_init, look_at,
 
 SETTLED_SECONDS = 30.0
 """Between two looks for new ranks once those that were there have initialised."""
+MOST_SEATED_SEARCHES = 1
 RECKONED = ("refused", "no-answer", "handshake")
 """What a rank does before it has a thread of torch.distributed that tells when it came to init."""
 Identity = tuple[str, int | None, int | None]
@@ -53,6 +55,8 @@ class Observer:
         self._not_before = 0.0
         self._stacks_at = time.monotonic() + 1.0
         self._stacks_pause = 1.0
+        # each stack below seats costs one of them, and the look at a hang has to have some left
+        self._stacks_left = MOST_SEATED_SEARCHES if py_spy else sys.maxsize
 
     def run(self) -> None:
         """Returns when the last word was said."""
@@ -110,7 +114,9 @@ class Observer:
         facts = collect(host, wanted, Facts()).facts
         facts = facts.plus(interpret_job(facts))
         waits = any(in_init(rank) for view in jobs(facts) for rank in (*view.ranks, *view.others))
-        if not waits and time.monotonic() >= self._stacks_at and any(process.torch for process in facts[Process]):
+        search = not waits and self._stacks_left > 0 and time.monotonic() >= self._stacks_at
+        if search and any(process.torch for process in facts[Process]):
+            self._stacks_left -= 1
             facts = collect(host, [*wanted, probes["stacks"]], Facts()).facts
             facts = facts.plus(interpret_job(facts))
             self._stacks_pause = min(self._stacks_pause * 2, max(1.0, self._after / 4), SETTLED_SECONDS)
