@@ -1,24 +1,29 @@
 """`with ddp_doctor.watch():` in a training script: a small process waits beside the block and examines a hang.
 
 No thread of the script could: where the main thread keeps the GIL in C, none runs. So the process is started before the
-block, sleeps, and only when the time is up loads anything. Imports of this module cost every rank; they stay few.
+block, sleeps, and only when the time is up loads anything. Imports of this module cost every rank: they stay few.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import select
-import signal
 import sys
-import threading
-from collections.abc import Callable
-from pathlib import Path
-from types import TracebackType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Thread
+    from types import TracebackType
 
 SECONDS_TO_END = 2.0
+ASK_SECONDS = 0.1
 ABORTS_AFTER = ("report", "abort")
 PR_SET_PTRACER = 0x59616D61
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD = 1, 2, 9, 13, 15, 17
+"""Of Linux on every processor but MIPS, Alpha and SPARC; importing signal costs more than all of this."""
 
 
 class watch:  # noqa: N801 - reads as a statement: `with ddp_doctor.watch():`
@@ -46,14 +51,17 @@ class watch:  # noqa: N801 - reads as a statement: `with ddp_doctor.watch():`
         self._after = after
         self._until = until
         self._on_hang = on_hang
-        self._ended = threading.Event()
-        self._asker: threading.Thread | None = None
+        self._over = False
+        self._asker: Thread | None = None
         self._mine = False
 
     def __enter__(self) -> watch:
         if os.environ.get("DDP_DOCTOR") != "off":
             self._mine = _beside.enter(self._after, self._on_hang)
             if self._mine and self._until is not None:
+                import threading
+
+                self._over = False
                 self._asker = threading.Thread(target=self._ask, name="ddp-doctor until", daemon=True)
                 self._asker.start()
         return self
@@ -61,9 +69,10 @@ class watch:  # noqa: N801 - reads as a statement: `with ddp_doctor.watch():`
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        if self._asker is not None and self._asker is not threading.current_thread():
+        self._over = True
+        if self._asker is not None:
             self._asker.join(SECONDS_TO_END)
+            self._asker = None
         self._end()
 
     def _end(self) -> None:
@@ -72,23 +81,24 @@ class watch:  # noqa: N801 - reads as a statement: `with ddp_doctor.watch():`
             _beside.leave()
 
     def _ask(self) -> None:
-        pause = 0.05
-        while not self._ended.wait(pause):
-            pause = min(pause * 1.5, 1.0)
+        import time
+
+        while not self._over:
             try:
                 over = self._until is not None and self._until()
             except Exception:  # what cannot be asked yet is not over
-                continue
+                over = False
             if over:
                 self._end()
                 return
+            time.sleep(ASK_SECONDS)
 
 
 class _Beside:
     """The one process beside this one, however many threads are inside a block."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
         self._owner = 0
         self._inside = 0
         self._pid = 0
@@ -126,15 +136,15 @@ class _Beside:
         elif scope > 1 and os.geteuid() != 0:
             self._floor(after)
         theirs, ours = os.pipe()
-        here = Path(__file__).parent
+        here = os.path.dirname(os.path.abspath(__file__))
         settings = repr(
             {
                 "rank": os.getpid(),
                 "after": after,
                 "abort": on_hang == "abort",
                 "alive": theirs,
-                "stage": str(here / "beside_rank.py"),
-                "path": [*sys.path, str(here.parent.parent)],
+                "stage": os.path.join(here, "beside_rank.py"),
+                "path": [*sys.path, os.path.dirname(os.path.dirname(here))],
                 "python": sys.executable or "python3",
             }
         )
@@ -142,14 +152,14 @@ class _Beside:
             os.set_inheritable(theirs, True)
             self._pid = os.posix_spawn(
                 sys.executable or "python3",
-                [sys.executable or "python3", "-I", "-S", str(here / "sentry.py"), settings],
+                [sys.executable or "python3", "-I", "-S", os.path.join(here, "sentry.py"), settings],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
                     (os.POSIX_SPAWN_DUP2, 0, 1),
                 ],
                 setsigmask=[],
-                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD],
+                setsigdef=[SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGCHLD],
             )
         except BaseException:
             os.close(ours)
@@ -195,7 +205,7 @@ def _end(pid: int) -> None:
     except OSError:
         return
     try:
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (SIGTERM, SIGKILL):
             os.kill(pid, number)
             if select.select([descriptor], [], [], SECONDS_TO_END)[0]:
                 break
@@ -209,7 +219,8 @@ def _end(pid: int) -> None:
 def _ptrace_scope() -> int:
     """Who may look into a process: 0 the same user, 1 ancestors and whom it names, 2 root, 3 nobody."""
     try:
-        return int(Path(YAMA).read_bytes())
+        with open(YAMA, "rb") as file:
+            return int(file.read())
     except (OSError, ValueError):
         return 0
 
