@@ -14,7 +14,7 @@ from ddp_doctor.interpret.job import interpret as interpret_job
 from ddp_doctor.model import Facts, Report
 from ddp_doctor.probes.job import job_probes
 from ddp_doctor.running_job import examine_running
-from ddp_doctor.watching.standing import Look, Standing, idle, in_init, look_at, pause_between_looks, settle
+from ddp_doctor.watching.standing import Look, Standing, first_look, idle, in_init, look_at, pause_between_looks, settle
 
 SETTLED_SECONDS = 30.0
 """Between two looks for new ranks once those that were there have initialised."""
@@ -61,13 +61,13 @@ class Observer:
     def run(self) -> None:
         """Returns when the last word was said."""
         while True:
-            due, view, members = self._next()
-            left = max(due, self._not_before) - time.monotonic()
+            began, view, members = self._next()
+            left = max(first_look(began, self._after), self._not_before) - time.monotonic()
             if view is None or left > 0:
                 time.sleep(max(0.05, left) if view is not None else self._interval(members))
                 if view is None:
                     continue
-            if self._look(due - self._after, view):
+            if self._look(began, view):
                 return
 
     def _interval(self, members: Sequence[Identity]) -> float:
@@ -76,19 +76,19 @@ class Observer:
         return min(max(self._after / 20, 0.5), 5.0)
 
     def _next(self) -> tuple[float, JobView | None, Sequence[Identity]]:
-        """When the next job has to be looked at, that job, and all the ranks there are."""
+        """When the next job to be looked at came to init, that job, and all the ranks there are."""
         facts = self._observe()
         best: tuple[float, JobView | None] = (0.0, None)
         members: list[Identity] = []
         for view in jobs(facts):
             mine = [rank.subject.process for rank in (*view.ranks, *view.others)]
             members += mine
-            due = self._due(view)
-            if due is not None and not self._settled.issuperset(mine) and (best[1] is None or due < best[0]):
-                best = (due, view)
+            began = self._began_at(view)
+            if began is not None and not self._settled.issuperset(mine) and (best[1] is None or began < best[0]):
+                best = (began, view)
         return (*best, members)
 
-    def _due(self, view: JobView) -> float | None:
+    def _began_at(self, view: JobView) -> float | None:
         now = time.monotonic()
         begun = []
         for rank in (*view.ranks, *view.others):
@@ -103,7 +103,7 @@ class Observer:
                     self._idle.pop(rank.subject.process, None)
                 elif rank.subject.process in self._idle:
                     begun.append(self._idle[rank.subject.process])
-        return min(begun) + self._after if begun else None
+        return min(begun) if begun else None
 
     def _observe(self) -> Facts:
         """The ranks below the command, cheaply: stacks only where nothing else told of init for a while."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from ddp_doctor.model import Report
 from ddp_doctor.render import text
 from ddp_doctor.running_job import examine_running
 from ddp_doctor.watching.reports import collect_report, write_report
-from ddp_doctor.watching.standing import PATIENCE, Look, Standing, look_at, pause_between_looks, settle
+from ddp_doctor.watching.standing import PATIENCE, Look, Standing, first_look, look_at, pause_between_looks, settle
 
 SECONDS_PER_RANK = 0.7
 """Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
@@ -31,8 +30,7 @@ class Rank:
         self._began = began
         self._abort = abort
         self._host: Host | None = None
-        self._number = _local_number()
-        self._mark = _be_known(pid, self._number)
+        self._number = _known().get(pid, 0)
 
     def stop(self) -> None:
         """End what is under way; nothing of it stays."""
@@ -41,9 +39,9 @@ class Rank:
 
     def watch(self) -> None:
         """Look until all ranks are through or the job hangs, and then say so."""
-        # those of a lower number first, if they are late as well
+        # those of a lower number first
         turn = sum(number < self._number for number in _known().values())
-        self._sleep_until(self._began + self._after + turn * SECONDS_PER_RANK)
+        self._sleep_until(first_look(self._began, self._after) + turn * SECONDS_PER_RANK)
         told_slow = False
         while True:
             seen = settle(self._look, self._after, note=self._note, began=self._began)
@@ -95,12 +93,12 @@ class Rank:
             return None
 
     def _speaks(self, seen: Look) -> bool:
-        """Whether no lower rank of the job is watched and late like this one."""
+        """Whether no lower rank of the job is in a block like this one."""
         mine = seen.pids.get(self._pid)
         if mine is None:
             return True
-        late = _known()
-        return not any(rank < mine and pid in late for pid, rank in seen.pids.items())
+        inside = _known()
+        return not any(rank < mine and pid in inside for pid, rank in seen.pids.items())
 
     def _end_rank(self) -> None:
         _say(f"on_hang='abort': ending PID {self._pid}")
@@ -120,33 +118,14 @@ class Rank:
 NAME = "ddp-doctor watches "
 
 
-def _be_known(pid: int, number: int) -> socket.socket | None:
-    """Let the processes beside the other ranks see that this rank is late too: a name that ends with this process."""
-    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        mark.bind(f"\0{NAME}{pid} {number}")
-    except OSError:
-        mark.close()
-        return None
-    return mark
-
-
 def _known() -> dict[int, int]:
-    """PID -> local number, of the ranks of this node whose time is up."""
+    """PID -> local number, of the ranks of this node that are in a block, as sentry.py makes them known."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
     names = [line.partition(f"@{NAME}")[2].split() for line in lines]
     return {int(words[0]): int(words[1]) for words in names if len(words) == 2 and all(map(str.isdigit, words))}
-
-
-def _local_number() -> int:
-    """This rank's number on its node, as its launcher says."""
-    for name in ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "RANK"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
 
 
 def _say(words: str) -> None:

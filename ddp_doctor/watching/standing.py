@@ -13,6 +13,8 @@ from ddp_doctor.running_job import Examined
 
 AGAIN_SECONDS = 0.5
 """Between the two looks that have to agree before a job is called hung."""
+AHEAD_SECONDS = 1.2
+"""The first of them is taken so long before the time is up, so that the report comes when it is."""
 PATIENCE = 4
 """A job in which those that the others wait for still work is reported only after so many times `after`."""
 MOST_UNCLEAR = 3
@@ -103,6 +105,11 @@ def _places(facts: Facts) -> frozenset[tuple[object, ...]]:
     )
 
 
+def first_look(began: float, after: float) -> float:
+    """When to look first at a job whose initialisation began at that time."""
+    return began + after - min(AHEAD_SECONDS, after / 3)
+
+
 def pause_between_looks(after: float) -> float:
     """Seconds until it is worth to look at a job again that was not hung."""
     return min(max(after / 2, 1.0), 60.0)
@@ -126,7 +133,7 @@ def settle(
     while True:
         seen = look()
         if seen.standing is Standing.HUNG:
-            sleep(AGAIN_SECONDS)
+            sleep(max(AGAIN_SECONDS, began + after - clock()))
             again = look()
             if again.standing is Standing.HUNG and again.places == seen.places:
                 return again

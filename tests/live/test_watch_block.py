@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,10 +73,13 @@ def report_of(process: subprocess.Popen[str], last: str = r"^\d+ errors? found|^
     """What it writes to stderr up to the end of a report."""
     lines: list[str] = []
     assert process.stderr is not None
+    given_up = threading.Timer(90, process.kill)
+    given_up.start()
     for line in process.stderr:
         lines.append(line)
         if re.search(last, line):
             break
+    given_up.cancel()
     return "".join(lines)
 
 
@@ -104,7 +108,8 @@ def test_the_gil_held_in_c_is_reported_in_time() -> None:
         text = report_of(rank)
         seconds = time.time() - inside
     assert "error[DDP506]" in text and "holds the GIL" in text
-    assert 3.0 <= seconds < 3.0 + 3.0
+    busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+    assert 3.0 <= seconds < 3.0 + (9.0 if busy else 3.0)
 
 
 def test_one_rank_speaks_and_the_other_writes(tmp_path: Path) -> None:
