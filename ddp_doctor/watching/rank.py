@@ -30,7 +30,9 @@ class Rank:
         self._began = began
         self._abort = abort
         self._host: Host | None = None
-        self._number = _known().get(pid, 0)
+        # as seen all along: the process beside a rank that has reported is gone
+        self._inside = _known()
+        self._number = self._inside.get(pid, 0)
 
     def stop(self) -> None:
         """End what is under way; nothing of it stays."""
@@ -40,7 +42,7 @@ class Rank:
     def watch(self) -> None:
         """Look until all ranks are through or the job hangs, and then say so."""
         # those of a lower number first
-        turn = sum(number < self._number for number in _known().values())
+        turn = sum(number < self._number for number in self._inside.values())
         self._sleep_until(first_look(self._began, self._after) + turn * SECONDS_PER_RANK)
         told_slow = False
         while True:
@@ -56,17 +58,18 @@ class Rank:
             time.sleep(pause_between_looks(self._after))
         if self._abort:
             # a rank that ends while the others are still examined would look like the cause
-            others = len(_known()) - 1
+            others = len(self._inside) - 1
             wait = (others - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT if others > turn else 0.0
             self._sleep_until(time.monotonic() + wait)
             self._end_rank()
 
     def _look(self) -> Look:
+        self._inside |= _known()
         self._host = Host(60.0)
         return look_at(examine_running("watch", self._host, (self._pid,)))
 
     def _note(self, slow: str) -> None:
-        if self._number <= min(_known().values(), default=0):
+        if self._number <= min(self._inside.values(), default=0):
             _say(f"not hung after {self._after:g} s: {slow}, the others wait for it")
 
     def _report(self, seen: Look) -> None:
@@ -97,8 +100,7 @@ class Rank:
         mine = seen.pids.get(self._pid)
         if mine is None:
             return True
-        inside = _known()
-        return not any(rank < mine and pid in inside for pid, rank in seen.pids.items())
+        return not any(rank < mine and pid in self._inside for pid, rank in seen.pids.items())
 
     def _end_rank(self) -> None:
         _say(f"on_hang='abort': ending PID {self._pid}")

@@ -22,7 +22,7 @@ def be_known(rank: int) -> "_socket.socket | None":
     number = next((os.environ[name] for name in NUMBERS if os.environ.get(name, "").isdigit()), "0")
     mark = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
-        mark.bind("\0%s%d %s" % (NAME, rank, number))
+        mark.bind(f"\0{NAME}{rank} {number}")
     except OSError:
         return None
     return mark

@@ -113,10 +113,10 @@ def test_the_gil_held_in_c_is_reported_in_time() -> None:
 
 
 def test_one_rank_speaks_and_the_other_writes(tmp_path: Path) -> None:
-    with job(*ranks(3, 0, 1), HOW="init", DDP_DOCTOR_REPORT_DIR=str(tmp_path)) as (first, second):
+    with job(*ranks(3, 0, 1), HOW="init", AFTER="6", DDP_DOCTOR_REPORT_DIR=str(tmp_path)) as (first, second):
         spoken = report_of(first)
         other = report_of(second, last="its report is")
-    assert "error[DDP101]" in spoken and "rank 0 has not finished initialisation 2 s after it began" in spoken
+    assert "error[DDP101]" in spoken and "rank 0 has not finished initialisation 6 s after it began" in spoken
     assert "error[" not in other
     path = Path(other.split()[-1])
     assert path.parent == tmp_path and "error[DDP101]" in path.read_text()
@@ -125,7 +125,7 @@ def test_one_rank_speaks_and_the_other_writes(tmp_path: Path) -> None:
 
 
 def test_ranks_that_hang_are_aborted_after_they_were_examined() -> None:
-    with job(*ranks(3, 0, 1), HOW="init", ON_HANG="abort") as both:
+    with job(*ranks(3, 0, 1), HOW="init", AFTER="6", ON_HANG="abort") as both:
         ends = [process.communicate(timeout=60)[1] for process in both]
         codes = [process.returncode for process in both]
     assert codes == [-signal.SIGABRT, -signal.SIGABRT]
