@@ -264,7 +264,7 @@ def test_a_start_that_is_slow_and_works_is_not_called_hung(mark: str) -> None:
     )  # fmt: skip
     out, error = process.communicate(timeout=120)
     assert process.returncode == 7, error
-    assert sorted(out.splitlines()) == [b"rank 0 of 2 is through", b"rank 1 of 2 is through"]
+    assert b"rank 0 of 2 is through" in out and b"rank 1 of 2 is through" in out
     assert b"not hung: rank 1 still works in slow_start.py" in error
     assert b"DDP" not in error
 
