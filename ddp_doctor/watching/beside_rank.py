@@ -30,6 +30,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     rank.watch()
+    os.execv(settings["python"], [settings["python"], "-I", "-S", settings["sentry"], repr(settings)])
 
 
 main()

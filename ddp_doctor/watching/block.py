@@ -143,6 +143,7 @@ class _Beside:
                 "after": after,
                 "abort": on_hang == "abort",
                 "alive": theirs,
+                "sentry": os.path.join(here, "sentry.py"),
                 "stage": os.path.join(here, "beside_rank.py"),
                 "path": [*sys.path, os.path.dirname(os.path.dirname(here))],
                 "python": sys.executable or "python3",

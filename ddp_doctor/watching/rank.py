@@ -30,7 +30,7 @@ class Rank:
         self._began = began
         self._abort = abort
         self._host: Host | None = None
-        # as seen all along: the process beside a rank that has reported is gone
+        # as seen all along: a rank may leave its block, or be aborted
         self._inside = _known()
         self._number = self._inside.get(pid, 0)
 

@@ -31,7 +31,9 @@ def be_known(rank: int) -> "_socket.socket | None":
 def main() -> None:
     began = time.monotonic()
     settings = ast.literal_eval(sys.argv[1])
-    os.setsid()
+    rests = "began" in settings
+    if not rests:
+        os.setsid()
     alive = settings["alive"]
     # what the rank held open must not stay open here: ports, locks, pipes
     os.closerange(3, alive)
@@ -44,7 +46,8 @@ def main() -> None:
         pass
     end = began + max(0.0, settings["after"] - LOADING_SECONDS)
     while True:
-        left = end - time.monotonic()
+        # once it has reported it rests until the block ends: a dead child would look like a rank that has ended
+        left = 5.0 if rests else end - time.monotonic()
         if left <= 0:
             break
         # forks of the rank may hold the pipe open longer than it lives
