@@ -1,6 +1,9 @@
 """Starts each live fault, attaches to it, and says whether the right cause and the right ranks were named.
 
-    python benchmarks/live_faults.py [--only NAME,...] [--quick] [--show] [--stock]
+    python benchmarks/live_faults.py [--only NAME,...] [--quick] [--show] [--stock] [--mode watch]
+
+With `--mode watch` each job is started by `ddp-doctor watch`, and what that reports on its own is judged; of a healthy
+control it has to report nothing.
 
 Prints one line per fault (fault, expected, got, rank right, seconds), then per healthy control, then
 `N/M named, K/L healthy kept clear, median T s`.
@@ -14,6 +17,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,34 @@ def attach(pid: int) -> tuple[dict[str, Any], int, float]:
     return json.loads(done.stdout), done.returncode, seconds
 
 
+def watched(fault: Fault) -> tuple[dict[str, Any], int, float]:
+    """What `watch` reports of a fault that it started itself, and the seconds until then; of a control, nothing."""
+    after = 3.0 + fault.settle + sum(part.delay for part in fault.parts)
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-watch-") as folder:
+        path = Path(folder, "report.json")
+        options = ("--after", str(after), "--format", "json", "-o", str(path))
+        under = (
+            "env",
+            f"PYTHONPATH={ROOT}:{ROOT / 'checks'}",
+            sys.executable,
+            "-m",
+            "ddp_doctor",
+            "watch",
+            *options,
+            "--",
+        )
+        with running(fault, under=under):
+            started = time.monotonic()
+            patience = 5 * after + 30 if fault.expected else after + 10
+            while not path.exists() and time.monotonic() - started < patience:
+                time.sleep(0.1)
+            seconds = time.monotonic() - started
+            time.sleep(0.2)
+            if path.exists():
+                return json.loads(path.read_text()), 1, seconds
+    return {"verdict": {"status": "silent", "finding": None, "candidates": []}, "findings": []}, 0, seconds
+
+
 def judge(fault: Fault, report: dict[str, Any]) -> tuple[str, bool, bool]:
     """What was named, and whether cause and ranks are right."""
     verdict = report["verdict"]
@@ -65,6 +97,7 @@ def main() -> int:
     parser.add_argument(
         "--stock", action="store_true", help="show what stock PyTorch was recorded to say, and after how long"
     )
+    parser.add_argument("--mode", choices=("attach", "watch"), default="attach")
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
     faults = [f for f in FAULTS if (not only or f.name in only) and (not options.quick or f.quick)]
@@ -77,8 +110,11 @@ def main() -> int:
             print(f"{fault.name:38} cannot be started here: {fault.why_not()}", flush=True)
             continue
         try:
-            with running(fault) as started:
-                report, code, seconds = attach(a_member(fault, started))
+            if options.mode == "watch":
+                report, code, seconds = watched(fault)
+            else:
+                with running(fault) as started:
+                    report, code, seconds = attach(a_member(fault, started))
         except (TimeoutError, AssertionError) as error:
             print(f"{fault.name:38} could not be started: {error}", flush=True)
             continue

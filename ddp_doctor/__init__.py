@@ -32,6 +32,7 @@ _HOMES = {
     "Stage": "model",
     "Subject": "model",
     "preflight": "rank.preflight",
+    "watch": "watching.block",
 }
 __all__ = [*_HOMES, "__version__"]
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     )
     from ddp_doctor.packs import Pack as Pack
     from ddp_doctor.rank.preflight import PreflightFailed as PreflightFailed, preflight as preflight
+    from ddp_doctor.watching.block import watch as watch
 
 
 def __getattr__(name: str) -> Any:

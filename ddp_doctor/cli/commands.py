@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -198,8 +199,7 @@ def run(
     """Examine this node and this shell's launch environment: will init_process_group work here, and if not, why."""
     if context.args:
         raise typer.BadParameter(
-            f"run examines and takes no command ({' '.join(context.args)}). Watching a command is "
-            "`ddp-doctor watch -- CMD`, which this version does not have yet: start it, then `ddp-doctor attach PID`"
+            f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
     from ddp_doctor.cli.run import examine_node
 
@@ -250,6 +250,37 @@ def attach(
             every=every,
             stacks=not no_stacks,
             native=native,
+        )
+    )
+
+
+@app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})
+@_reporting(needs_verdict=True)
+def watch(
+    context: typer.Context,
+    shared: Shared,
+    after: Annotated[
+        float,
+        _option("--after", help="Seconds that initialisation may take, from the first rank that comes to it.", min=0.1),
+    ] = 120.0,
+    kill: Annotated[bool, _option("--kill", help="End a job that hangs, with all it started; exit code 124.")] = False,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+) -> None:
+    """Run a command (`watch -- torchrun ...`) unchanged; if initialisation does not finish in time, say why on stderr."""
+    if not context.args:
+        raise typer.BadParameter("give the command to run: ddp-doctor watch -- torchrun ... train.py")
+    from ddp_doctor.cli.watch import watch_command
+
+    raise typer.Exit(
+        watch_command(
+            shared.out,
+            context.args,
+            shared.selection,
+            after=after,
+            kill=kill,
+            timeout=timeout,
+            probe_timeout=probe_timeout,
         )
     )
 

@@ -90,12 +90,12 @@ class Output:
             try:
                 self._path.write_text(self._rendered(report, terminal=False), encoding="utf-8")
             except OSError as error:
-                self._say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
+                self.say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
             else:
                 raise typer.Exit(code)
         if sys.stdout is None:
-            self._say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
+            self.say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
             raise typer.Exit(code)
         text = self._rendered(report, terminal=sys.stdout.isatty())
         try:
@@ -105,9 +105,21 @@ class Output:
             # the reader has seen enough; point stdout elsewhere so that the interpreter does not complain at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (OSError, ValueError) as error:
-            self._say(f"cannot write the report to stdout: {getattr(error, 'strerror', None) or error}")
+            self.say(f"cannot write the report to stdout: {getattr(error, 'strerror', None) or error}")
             code = 3
         raise typer.Exit(code)
+
+    def show(self, report: Report) -> None:
+        """Write the report to the file, else to stderr, where stdout belongs to somebody else."""
+        if self._path is not None:
+            try:
+                self._path.write_text(self._rendered(report, terminal=False), encoding="utf-8")
+                return
+            except OSError as error:
+                self.say(f"cannot write {self._path}: {error.strerror}; the report follows")
+        if sys.stderr is not None:
+            sys.stderr.write(self._rendered(report, terminal=sys.stderr.isatty()))
+            sys.stderr.flush()
 
     def code(self, report: Report) -> int:
         """The exit code of the contract."""
@@ -158,9 +170,11 @@ class Output:
             return self._colour == "always"
         return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """One line on stderr."""
         if sys.stderr is not None:
             sys.stderr.write(f"ddp-doctor: {text}\n")
+            sys.stderr.flush()
 
 
 def _undecided(report: Report, finding: str) -> bool:

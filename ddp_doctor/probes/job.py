@@ -59,10 +59,12 @@ def job_probes(
     stacks: bool,
     native: bool,
     signatures: Callable[[], Sequence[Signature]] = tuple,
+    py_spy: tuple[str, ...] = (),
 ) -> tuple[Probe, ...]:
     """The probes of the jobs that these processes belong to, or of every job on this node.
 
     `signatures` gives what the packs know of log lines; it is called where there is a log.
+    `py_spy` is a command that stands for py-spy where it has to be started by somebody else.
     """
     asked = frozenset(pids)
 
@@ -71,7 +73,7 @@ def job_probes(
         yield from _processes(host, asked, every)
 
     def take_stacks(host: Host, known: Facts) -> Iterator[Observation]:
-        yield from _stacks(host, known, native)
+        yield from _stacks(host, known, native, py_spy or (installed_py_spy(),))
 
     probes = [Probe(name="processes", gives=(Process, Connection, Listener), take=take_processes)]
     if stacks:
@@ -344,14 +346,14 @@ def _connection(subject: Subject, network: int | None, row: list[Any]) -> Connec
     )
 
 
-def _stacks(host: Host, known: Facts, native: bool) -> Iterator[Observation]:
+def _stacks(host: Host, known: Facts, native: bool, py_spy: tuple[str, ...]) -> Iterator[Observation]:
     """Stacks of every member but launch helpers; also how much CPU each used and which threads moved."""
     alive = {process.pid: process for process in known[Process] if not process.gone}
     each = SECONDS_PER_NATIVE_DUMP if native else SECONDS_PER_DUMP
     seconds = max(host.probe_seconds, each * (1 + len(alive) // DUMPS_AT_ONCE))
     request = {
         "pids": sorted(alive),
-        "py_spy": py_spy(),
+        "py_spy": py_spy,
         "arguments": sorted(KEPT_ARGUMENTS),
         "waiting": WAITING_FRAMES,
         "argument_frames": ARGUMENT_FRAMES,
@@ -444,7 +446,7 @@ def is_address(text: str) -> bool:
     return True
 
 
-def py_spy() -> str:
+def installed_py_spy() -> str:
     """The py-spy that was installed with the doctor, else the one on PATH."""
     ours = Path(sysconfig.get_path("scripts"), "py-spy")
     return str(ours) if ours.exists() else shutil.which("py-spy") or "py-spy"

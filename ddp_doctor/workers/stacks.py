@@ -147,7 +147,7 @@ def take_back_stop(pid):
 
 
 def dump(py_spy, pid, seconds, *flags):
-    argv = [py_spy, "dump", "--json", "--pid", str(pid), *flags]
+    argv = [*py_spy, "dump", "--json", "--pid", str(pid), *flags]
     pauses = "--nonblocking" not in flags
     process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -379,10 +380,13 @@ CONTROLS: tuple[Fault, ...] = (
 
 
 @contextmanager
-def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(
+    fault: Fault, logs: Path | None = None, seconds: float = 90.0, under: tuple[str, ...] = ()
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The fault's processes once they stand in their hang; all of them and their children are killed at the end.
 
-    What the job's parts print goes into `logs`, one `part<number>.log` each.
+    What the job's parts print goes into `logs`, one `part<number>.log` each. `under` is a command,
+    `ddp-doctor watch --`, that runs one which starts all processes of the job.
     """
     folder = Path(tempfile.mkdtemp(prefix="ddp-doctor-live-"))
     marks = folder / "ready"
@@ -397,28 +401,27 @@ def running(fault: Fault, logs: Path | None = None, seconds: float = 90.0) -> It
             logs.mkdir()
         stage = Stage(folder) if fault.needs_nccl else None
         hosts = cleanup.enter_context(_hosts(fault, values)) if any(part.host for part in fault.parts) else {}
+        together: list[dict[str, object]] = []
         for number, part in enumerate(fault.parts):
-            if part.delay:
-                time.sleep(part.delay)
             command = [sys.executable, *(each.format(**values) for each in part.module), str(HANGS / part.script)]
             command += [each.format(**values) for each in part.arguments]
             variables = {name: value.format(**values) for name, value in part.variables.items()}
-            output = open(logs / f"part{number}.log", "wb") if logs and not part.bystander else subprocess.DEVNULL
+            output = str(logs / f"part{number}.log") if logs and not part.bystander else os.devnull
             if stage is not None and part.nccl:
-                variables |= _with_gpus(part, stage, len(started))
+                variables |= _with_gpus(part, stage, len(started) + len(together))
             if part.orphan:
                 command = ["bash", "-c", 'echo $$ > "$0"; exec "$@"', str(folder / "orphan"), *command]
                 command = ["bash", "-c", '"$@" & disown', "bash", *command]
-            started.append(
-                subprocess.Popen(
-                    [*_on(part, hosts, folder), *command],
-                    env=_environment() | {"READY": str(marks)} | variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            )
+            argv = [*_on(part, hosts, folder), *command]
+            environ = _environment() | {"READY": str(marks)} | variables
+            if under and not part.bystander:
+                together.append({"delay": part.delay, "argv": argv, "environ": environ, "output": output})
+                continue
+            time.sleep(part.delay)
+            started.append(_start(argv, environ, output))
+        if together:
+            starter = [sys.executable, str(HANGS / "start_all.py"), json.dumps(together)]
+            started.append(_start([*under, *starter], _environment(), os.devnull))
         wanted = len(fault.parts) if fault.marks is None else fault.marks
         deadline = time.monotonic() + seconds
         while len(list(marks.iterdir())) < wanted:
@@ -438,6 +441,13 @@ def _with_gpus(part: Part, stage: Stage, number: int) -> dict[str, str]:
         node = with_rules(node, *(Rule(call=call, hang=True) for call in part.hangs))
     size = int(part.variables["WORLD_SIZE"])
     return {**stage.environ(node, f"rank{number}", size), "LIBNCCL": str(libnccl(part.nccl))}
+
+
+def _start(argv: list[str], environ: dict[str, str], output: str) -> subprocess.Popen[bytes]:
+    with open(output, "wb") as file:
+        return subprocess.Popen(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def test_explain_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "--", "torchrun", "train.py"), "ddp-doctor watch -- CMD"),
+        (("run", "--", "torchrun", "train.py"), "ddp-doctor watch -- torchrun train.py"),
         (("run", "--nonsense"), "--nonsense"),
         (("run", "--timeout", "soon"), "--timeout"),
         (("run", "--timeout", "-1"), "--timeout"),

@@ -57,7 +57,7 @@ def test_a_thread_has_its_kernel_id_where_py_spy_does_not_tell() -> None:
         try:
             assert process.stdout is not None and process.stdout.readline()
             py_spy = shutil.which("py-spy", path=sysconfig.get_path("scripts")) or "py-spy"
-            threads, error, _ = stacks.dump(py_spy, process.pid, 10, "--nonblocking")
+            threads, error, _ = stacks.dump([py_spy], process.pid, 10, "--nonblocking")
             assert threads, error
             told = {thread["thread_id"]: thread["os_thread_id"] for thread in threads}
             for thread in threads:

@@ -1,0 +1,79 @@
+"""What `with ddp_doctor.watch():` costs a healthy job of two ranks: milliseconds, and the job's wall time with and without.
+
+    python benchmarks/watch_cost.py [--pairs 10]
+
+Jobs with and without take turns, so that what else the machine does hits both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RANK = """
+import contextlib, json, sys, time
+import torch, torch.distributed as dist
+began = time.perf_counter()
+import ddp_doctor
+block = ddp_doctor.watch() if int(sys.argv[3]) else contextlib.nullcontext()
+block.__enter__()
+entered = time.perf_counter()
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2)
+dist.all_reduce(torch.ones(1))
+left = time.perf_counter()
+block.__exit__(None, None, None)
+print(json.dumps([1000 * (entered - began), 1000 * (time.perf_counter() - left)]))
+dist.destroy_process_group()
+"""
+
+
+def job(watched: bool) -> tuple[float, list[list[float]]]:
+    """Wall seconds of the job, and the milliseconds that entering and leaving the block took in each rank."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+    began = time.monotonic()
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), str(port), str(int(watched))], env=environ, stdout=subprocess.PIPE
+        )
+        for rank in range(2)
+    ]
+    told = [json.loads(rank.communicate()[0]) for rank in ranks]
+    return time.monotonic() - began, told
+
+
+def main() -> None:
+    """Print both figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", type=int, default=10)
+    options = parser.parse_args()
+    job(True), job(False)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    enter, leave = [], []
+    for _ in range(options.pairs):
+        for watched in (True, False):
+            wall, told = job(watched)
+            seconds[watched].append(wall)
+            if watched:
+                enter += [each[0] for each in told]
+                leave += [each[1] for each in told]
+    both = [first + last for first, last in zip(enter, leave, strict=True)]
+    print(f"watch(): {statistics.median(both):.2f} ms (median; least {min(both):.2f}, most {max(both):.2f}), ", end="")
+    print(f"of it on leaving {statistics.median(leave):.2f} ms; first import of ddp_doctor included")
+    with_, without = statistics.median(seconds[True]), statistics.median(seconds[False])
+    ratios = [one / other for one, other in zip(seconds[True], seconds[False], strict=True)]
+    print(f"job: {with_:.3f} s with, {without:.3f} s without, ratio of pairs {statistics.median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

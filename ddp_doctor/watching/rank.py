@@ -1,0 +1,135 @@
+"""The watch over the rank that this process stands beside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ddp_doctor.host import Host
+from ddp_doctor.model import Report
+from ddp_doctor.render import text
+from ddp_doctor.running_job import examine_running
+from ddp_doctor.watching.reports import collect_report, write_report
+from ddp_doctor.watching.standing import PATIENCE, Look, Standing, first_look, look_at, pause_between_looks, settle
+
+SECONDS_PER_RANK = 0.7
+"""Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
+SECONDS_TO_REPORT = 4.0
+SECONDS_TO_ABORT = 5.0
+
+
+class Rank:
+    """One rank, seen from the process beside it."""
+
+    def __init__(self, pid: int, after: float, began: float, *, abort: bool) -> None:
+        self._pid = pid
+        self._after = after
+        self._began = began
+        self._abort = abort
+        self._host: Host | None = None
+        # as seen all along: a rank may leave its block, or be aborted
+        self._inside = _known()
+        self._number = self._inside.get(pid, 0)
+
+    def stop(self) -> None:
+        """End what is under way; nothing of it stays."""
+        if self._host is not None:
+            self._host.close()
+
+    def watch(self) -> None:
+        """Look until all ranks are through or the job hangs, and then say so."""
+        # those of a lower number first
+        turn = sum(number < self._number for number in self._inside.values())
+        self._sleep_until(first_look(self._began, self._after) + turn * SECONDS_PER_RANK)
+        told_slow = False
+        while True:
+            seen = settle(self._look, self._after, note=self._note, began=self._began)
+            if seen.standing is Standing.HUNG:
+                self._report(seen)
+                break
+            if seen.standing not in (Standing.EARLY, Standing.SLOW):
+                return
+            if not told_slow and time.monotonic() - self._began >= PATIENCE * self._after:
+                told_slow = True
+                self._report(seen)
+            time.sleep(pause_between_looks(self._after))
+        if self._abort:
+            # a rank that ends while the others are still examined would look like the cause
+            others = len(self._inside) - 1
+            wait = (others - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT if others > turn else 0.0
+            self._sleep_until(time.monotonic() + wait)
+            self._end_rank()
+
+    def _look(self) -> Look:
+        self._inside |= _known()
+        self._host = Host(60.0)
+        return look_at(examine_running("watch", self._host, (self._pid,)))
+
+    def _note(self, slow: str) -> None:
+        if self._number <= min(self._inside.values(), default=0):
+            _say(f"not hung after {self._after:g} s: {slow}, the others wait for it")
+
+    def _report(self, seen: Look) -> None:
+        report = seen.report
+        number = seen.pids.get(self._pid)
+        name = f"rank {number}" if number is not None else f"PID {self._pid}"
+        if self._speaks(seen):
+            slow = "" if seen.standing is Standing.HUNG else "; it is slow, not hung"
+            _say(f"{name} has not finished initialisation {self._after:g} s after it began{slow}")
+            sys.stderr.write(text.render(report))
+            sys.stderr.flush()
+            collect_report(report)
+        else:
+            path = self._write(report, f"rank{number}" if number is not None else f"pid{self._pid}")
+            if path is not None:
+                _say(f"{name} has not finished initialisation either; its report is {path}")
+
+    def _write(self, report: Report, name: str) -> Path | None:
+        folder = os.environ.get("DDP_DOCTOR_REPORT_DIR")
+        try:
+            return write_report(report, Path(folder) if folder else None, name)
+        except OSError as error:
+            _say(f"cannot write the report of {name}: {error.strerror}")
+            return None
+
+    def _speaks(self, seen: Look) -> bool:
+        """Whether no lower rank of the job is in a block like this one."""
+        mine = seen.pids.get(self._pid)
+        if mine is None:
+            return True
+        return not any(rank < mine and pid in self._inside for pid, rank in seen.pids.items())
+
+    def _end_rank(self) -> None:
+        _say(f"on_hang='abort': ending PID {self._pid}")
+        for number in (signal.SIGABRT, signal.SIGKILL):
+            try:
+                os.kill(self._pid, signal.SIGCONT)
+                os.kill(self._pid, number)
+            except ProcessLookupError:
+                return
+            time.sleep(SECONDS_TO_ABORT)
+
+    @staticmethod
+    def _sleep_until(moment: float) -> None:
+        time.sleep(max(0.0, moment - time.monotonic()))
+
+
+NAME = "ddp-doctor watches "
+
+
+def _known() -> dict[int, int]:
+    """PID -> local number, of the ranks of this node that are in a block, as sentry.py makes them known."""
+    try:
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    names = [line.partition(f"@{NAME}")[2].split() for line in lines]
+    return {int(words[0]): int(words[1]) for words in names if len(words) == 2 and all(map(str.isdigit, words))}
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"ddp-doctor: {words}\n")
+    sys.stderr.flush()

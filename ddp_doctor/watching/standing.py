@@ -1,0 +1,152 @@
+"""How a job stands after a look at it: through, on its way, slow, hung, or not to be told."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ddp_doctor.facts.job import JobRank, JobView, jobs
+from ddp_doctor.model import Confidence, Facts, Report, Stage
+from ddp_doctor.running_job import Examined
+
+AGAIN_SECONDS = 0.5
+"""Between the two looks that have to agree before a job is called hung."""
+AHEAD_SECONDS = 1.2
+"""The first of them is taken so long before the time is up, so that the report comes when it is."""
+PATIENCE = 4
+"""A job in which those that the others wait for still work is reported only after so many times `after`."""
+MOST_UNCLEAR = 3
+
+
+class Standing(enum.Enum):
+    """What a look says about the initialisation of a job."""
+
+    THROUGH = "every rank has initialised and nothing stands still"
+    EARLY = "no rank waits for another yet"
+    SLOW = "ranks wait for one that still works"
+    HUNG = "ranks wait, and what they wait for does not come"
+    UNCLEAR = "initialised, and whether it stands still cannot be told"
+
+
+class Look(NamedTuple):
+    """One examination of a job and what it says."""
+
+    report: Report
+    standing: Standing
+    slow: str
+    """Where the rank stands that the others wait for, if it still works."""
+    places: frozenset[tuple[object, ...]]
+    """Which process stands where."""
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """PID -> rank, of the ranks that it saw."""
+        return {row.pid: row.rank for row in self.report.ranks if row.pid is not None and row.rank is not None}
+
+
+def look_at(examined: Examined) -> Look:
+    """What an examination says about the initialisation of the jobs it saw."""
+    views = jobs(examined.facts)
+    slow = ""
+    standing = Standing.EARLY
+    if views:
+        standings = [_standing(view, examined.report) for view in views]
+        standing = next(each for each in ORDER if each in standings)
+        working = [rank for view in views for rank in view.culprits() if works(rank)]
+        slow = f"{working[0].name} still works in {working[0].where or working[0].doing}" if working else ""
+    return Look(examined.report, standing, slow, _places(examined.facts))
+
+
+ORDER = (Standing.HUNG, Standing.SLOW, Standing.UNCLEAR, Standing.EARLY, Standing.THROUGH)
+
+
+def works(rank: JobRank) -> bool:
+    """Whether a rank makes progress of its own: it uses a processor or moved between two looks."""
+    return rank.state == "running"
+
+
+def in_init(rank: JobRank) -> bool:
+    """Whether a process is seen inside the initialisation, or a launcher waits for other nodes."""
+    if rank.doing == "waiting-for-nodes":
+        return True
+    return rank.role == "rank" and (rank.call == "init_process_group" or rank.stage > Stage.PYTHON)
+
+
+def idle(ranks: Iterable[JobRank]) -> bool:
+    """Whether all ranks of a job stand still before any of them has come to init."""
+    alive = [rank for rank in ranks if rank.role == "rank" and rank.state != "exited"]
+    return bool(alive) and all(rank.state in ("waiting", "stopped", "blocked") and rank.has_stack for rank in alive)
+
+
+def _standing(view: JobView, report: Report) -> Standing:
+    alive = [rank for rank in view.ranks if rank.role == "rank" and rank.state != "exited"]
+    through = bool(alive) and not view.job.missing and all(rank.beyond_init for rank in alive)
+    named = report.verdict.status == "problem"
+    if view.job.hung is False:
+        stuck = named and not through and idle(view.ranks)
+        return Standing.HUNG if stuck else Standing.THROUGH if through else Standing.EARLY
+    if through and not named:
+        return Standing.UNCLEAR
+    blamed = view.culprits()
+    if blamed and all(works(rank) for rank in blamed) and report.verdict.confidence is not Confidence.CERTAIN:
+        return Standing.SLOW
+    waits = any(in_init(rank) or rank.waits_for for rank in (*view.ranks, *view.others)) or idle(view.ranks)
+    return Standing.HUNG if waits and (named or report.verdict.status == "unknown") else Standing.EARLY
+
+
+def _places(facts: Facts) -> frozenset[tuple[object, ...]]:
+    """By function, not by line: one that waits in a loop of its own has not moved on."""
+    return frozenset(
+        (rank.subject.process, rank.stage, rank.call, *(frame.rpartition(" ")[2] for frame in rank.user_frames))
+        for rank in facts[JobRank]
+        if rank.role == "rank"
+    )
+
+
+def first_look(began: float, after: float) -> float:
+    """When to look first at a job whose initialisation began at that time."""
+    return began + after - min(AHEAD_SECONDS, after / 3)
+
+
+def pause_between_looks(after: float) -> float:
+    """Seconds until it is worth to look at a job again that was not hung."""
+    return min(max(after / 2, 1.0), 60.0)
+
+
+def settle(
+    look: Callable[[], Look],
+    after: float,
+    *,
+    note: Callable[[str], None],
+    began: float,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Look:
+    """Look at a job until it is through, hangs at two looks, is slow for too long, or nobody waits any more.
+
+    `began` is the monotonic time at which its first rank came to init. `note` is told once that it is slow.
+    """
+    told = False
+    unclear = 0
+    while True:
+        seen = look()
+        if seen.standing is Standing.HUNG:
+            sleep(max(AGAIN_SECONDS, began + after - clock()))
+            again = look()
+            if again.standing is Standing.HUNG and again.places == seen.places:
+                return again
+            seen = again
+        if seen.standing in (Standing.THROUGH, Standing.EARLY):
+            return seen
+        unclear = unclear + 1 if seen.standing is Standing.UNCLEAR else 0
+        if unclear >= MOST_UNCLEAR:
+            return seen
+        if seen.standing is Standing.SLOW:
+            if clock() - began >= PATIENCE * after:
+                return seen
+            if not told:
+                note(seen.slow)
+                told = True
+        sleep(AGAIN_SECONDS if seen.standing is Standing.HUNG else pause_between_looks(after))

@@ -1,0 +1,103 @@
+"""How a job stands, from facts, and what a series of looks comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from job_facts import busy as at_work, collective, job, waiting
+
+from ddp_doctor.facts.job import JobRank
+from ddp_doctor.model import Confidence, Facts, Report, Stage, Target, Tool, Verdict, VerdictStatus
+from ddp_doctor.running_job import Examined
+from ddp_doctor.watching.standing import Look, Standing, look_at, settle
+
+
+def examined(ranks: Iterable[JobRank], status: VerdictStatus, hung: bool | None = None) -> Examined:
+    """An examination of these ranks with that verdict."""
+    rows = list(ranks)
+    waited_for = {wait.rank for row in rows for wait in row.waits_for}
+    blamed = tuple(row.rank for row in rows if row.rank in waited_for and not row.waits_for and row.rank is not None)
+    verdict = Verdict(status=status, confidence=Confidence.LIKELY)
+    report = Report(tool=Tool(version="0", command="watch", seconds=0.1), target=Target(), verdict=verdict)
+    return Examined(report, Facts(job(*rows, culprits=blamed, hung=hung)))
+
+
+IDLE: dict[str, Any] = {"state": "waiting", "cpu": 0.0}
+THROUGH: dict[str, Any] = {"stage": Stage.TRAINING, "at_most": Stage.TRAINING, "doing": "user-code", "call": ""}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "status", "hung", "standing"),
+    [
+        ([waiting(0, 1), waiting(1, 0)], "problem", None, Standing.HUNG),
+        ([waiting(0, 1), waiting(1, 0)], "unknown", None, Standing.HUNG),
+        ([waiting(0, 1), at_work(1)], "problem", None, Standing.SLOW),
+        ([waiting(0, 1), at_work(1, **IDLE)], "problem", None, Standing.HUNG),
+        ([at_work(0), at_work(1)], "healthy", False, Standing.EARLY),
+        ([at_work(0, **IDLE)], "healthy", False, Standing.EARLY),
+        ([at_work(0, **IDLE)], "problem", False, Standing.HUNG),
+        ([at_work(0, **THROUGH), at_work(1, **THROUGH)], "healthy", False, Standing.THROUGH),
+        ([collective(0, "barrier", 1), collective(1, "all_reduce", 0)], "problem", None, Standing.HUNG),
+        ([collective(0, "barrier", 1), collective(1, "barrier", 0)], "unknown", None, Standing.UNCLEAR),
+        ([collective(0, "barrier", 1), at_work(1, **THROUGH)], "problem", None, Standing.SLOW),
+    ],
+)
+def test_standing(ranks: list[JobRank], status: VerdictStatus, hung: bool | None, standing: Standing) -> None:
+    assert look_at(examined(ranks, status, hung)).standing is standing
+
+
+def test_no_rank_at_all_is_early() -> None:
+    assert look_at(examined([], "nothing")).standing is Standing.EARLY
+
+
+def test_a_slow_job_says_who_works_where() -> None:
+    assert (
+        look_at(examined([waiting(0, 1), at_work(1)], "problem")).slow
+        == "rank 1 still works in train.py:88 prepare_dataset"
+    )
+
+
+HUNG = look_at(examined([waiting(0, 1), waiting(1, 0)], "problem"))
+MOVED = look_at(examined([waiting(0, 1, stage=Stage.GLOO_MESH), waiting(1, 0)], "problem"))
+SLOW = look_at(examined([waiting(0, 1), at_work(1)], "problem"))
+DONE = look_at(examined([at_work(0, **THROUGH)], "healthy", False))
+UNCLEAR = look_at(examined([collective(0, "barrier", 1), collective(1, "barrier", 0)], "unknown"))
+
+
+def settled(*looks: Look, after: float = 120.0) -> tuple[Look, int, float, list[str]]:
+    """What it settles for, after how many looks and how many seconds, and what it noted; the last look repeats."""
+    now, taken, noted = [after], [], []
+
+    def look() -> Look:
+        taken.append(looks[min(len(taken), len(looks) - 1)])
+        return taken[-1]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    end = settle(look, after, note=noted.append, began=0.0, sleep=sleep, clock=lambda: now[0])
+    return end, len(taken), now[0], noted
+
+
+def test_a_hang_is_looked_at_twice_before_it_is_one() -> None:
+    end, looks, seconds, noted = settled(HUNG)
+    assert (end, looks, noted) == (HUNG, 2, [])
+    assert seconds < 121
+
+
+def test_what_moves_between_two_looks_is_looked_at_again() -> None:
+    assert settled(HUNG, MOVED, DONE)[:2] == (DONE, 3)
+    assert settled(HUNG, DONE)[:2] == (DONE, 2)
+
+
+def test_a_slow_job_is_noted_once_and_reported_after_four_times_as_long() -> None:
+    end, _, seconds, noted = settled(SLOW)
+    assert end is SLOW and 480 <= seconds <= 540
+    assert noted == ["rank 1 still works in train.py:88 prepare_dataset"]
+    assert settled(SLOW, SLOW, DONE)[0] is DONE
+
+
+def test_what_cannot_be_told_is_given_up_in_silence() -> None:
+    assert settled(UNCLEAR)[:2] == (UNCLEAR, 3)
