@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from fakes.nccl import Stage, healthy, libnccl, why_not, with_rules
 from fakes.node import Rule
@@ -396,9 +397,7 @@ def running(
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         cleanup.callback(_kill, started, folder / "orphan")
-        if logs is None and fault.logged:
-            logs = folder / "logs"
-            logs.mkdir()
+        log = cleanup.enter_context(open(folder / "train.log", "wb")) if fault.logged and logs is None else None
         stage = Stage(folder) if fault.needs_nccl else None
         hosts = cleanup.enter_context(_hosts(fault, values)) if any(part.host for part in fault.parts) else {}
         together: list[dict[str, object]] = []
@@ -406,7 +405,7 @@ def running(
             command = [sys.executable, *(each.format(**values) for each in part.module), str(HANGS / part.script)]
             command += [each.format(**values) for each in part.arguments]
             variables = {name: value.format(**values) for name, value in part.variables.items()}
-            output = str(logs / f"part{number}.log") if logs and not part.bystander else os.devnull
+            output = str(logs / f"part{number}.log") if logs and not part.bystander else log.name if log else os.devnull
             if stage is not None and part.nccl:
                 variables |= _with_gpus(part, stage, len(started) + len(together))
             if part.orphan:
@@ -418,10 +417,11 @@ def running(
                 together.append({"delay": part.delay, "argv": argv, "environ": environ, "output": output})
                 continue
             time.sleep(part.delay)
-            started.append(_start(argv, environ, output))
+            started.append(_start(argv, environ, log or cleanup.enter_context(open(output, "wb"))))
         if together:
             starter = [sys.executable, str(HANGS / "start_all.py"), json.dumps(together)]
-            started.append(_start([*under, *starter], _environment(), os.devnull))
+            silent = cleanup.enter_context(open(os.devnull, "wb"))
+            started.append(_start([*under, *starter], _environment(), silent))
         wanted = len(fault.parts) if fault.marks is None else fault.marks
         deadline = time.monotonic() + seconds
         while len(list(marks.iterdir())) < wanted:
@@ -443,11 +443,10 @@ def _with_gpus(part: Part, stage: Stage, number: int) -> dict[str, str]:
     return {**stage.environ(node, f"rank{number}", size), "LIBNCCL": str(libnccl(part.nccl))}
 
 
-def _start(argv: list[str], environ: dict[str, str], output: str) -> subprocess.Popen[bytes]:
-    with open(output, "wb") as file:
-        return subprocess.Popen(
-            argv, env=environ, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-        )
+def _start(argv: list[str], environ: dict[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 @contextmanager

@@ -6,9 +6,10 @@ import sys
 import time
 
 children = []
+outputs = {}
 for each in json.loads(sys.argv[1]):
     time.sleep(each["delay"])
-    with open(each["output"], "wb") as output:
-        children.append(subprocess.Popen(each["argv"], env=each["environ"], stdout=output, stderr=subprocess.STDOUT))
+    output = outputs[each["output"]] = outputs.get(each["output"]) or open(each["output"], "wb")
+    children.append(subprocess.Popen(each["argv"], env=each["environ"], stdout=output, stderr=subprocess.STDOUT))
 while True:
     time.sleep(3600)
