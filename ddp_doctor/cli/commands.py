@@ -36,6 +36,10 @@ class Format(str, enum.Enum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    HTML = "html"
+    GITHUB = "github"
+    JUNIT = "junit"
+    SARIF = "sarif"
 
 
 class Listing(str, enum.Enum):
@@ -103,7 +107,11 @@ PythonOption = Annotated[
     str | None, _option("--python", help="The interpreter whose torch is examined. Default: the one that has torch.")
 ]
 NoRedactOption = Annotated[
-    bool, _option("--no-redact", help="Keep names, addresses and paths in what is made for others: markdown, bundles.")
+    bool,
+    _option(
+        "--no-redact",
+        help="Keep names and addresses in what is made for others: all formats but text and json, and bundles.",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file; default ddp-doctor.toml or pyproject.toml here.")

@@ -125,14 +125,10 @@ class Output:
         return 0
 
     def _rendered(self, report: Report, *, terminal: bool) -> str:
-        if self._format == "json":
-            from ddp_doctor.render import json
+        if self._format != "text":
+            from ddp_doctor.cli import formats
 
-            return json.render(report)
-        if self._format == "markdown":
-            from ddp_doctor.render import markdown
-
-            return markdown.render(self._for_others(report) if self._redact else report)
+            return formats.rendered(self._format, report, code=self.code(report), redact=self._redact)
         from ddp_doctor.render import text
 
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
@@ -145,13 +141,6 @@ class Output:
                 verbose=self._verbose,
             ),
         )
-
-    def _for_others(self, report: Report) -> Report:
-        """The report with stand-ins: a ticket is read by people who need no names."""
-        from ddp_doctor.cli.bundle import redactor
-        from ddp_doctor.redact import redacted_report
-
-        return redacted_report(report, redactor())
 
     def _colours(self, terminal: bool) -> bool:
         if self._colour != "auto":
