@@ -33,7 +33,7 @@ def render(report: Report, root: str = "") -> str:
     if notes:
         lines += _group("notes", (line for note in notes for line in note_lines(note, _STYLE)))
     lines += _group("checks that could not tell", unknown_lines(report, _STYLE))
-    lines += map(_harmless, summary_lines(report, _STYLE))
+    lines += (_harmless(part) for line in summary_lines(report, _STYLE) for part in line.split("\n"))
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -64,7 +64,7 @@ def _command(name: str, properties: dict[str, str], message: str) -> str:
 
 
 def _group(title: str, lines: Iterable[str]) -> Iterator[str]:
-    inside = [_harmless(line) for line in lines]
+    inside = [_harmless(part) for line in lines for part in line.split("\n")]
     if inside:
         yield f"::group::{_data(title)}"
         yield from inside
@@ -72,7 +72,7 @@ def _group(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace("##[", "## [").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

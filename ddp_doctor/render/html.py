@@ -21,6 +21,7 @@ body { margin: 0 auto; max-width: 62rem; padding: 1rem; background: var(--paper)
 h1 { font-size: 1.35rem; line-height: 1.3; margin: .3rem 0 }
 h2 { font-size: 1.1rem; line-height: 1.35; margin: 0 0 .5rem }
 header p, .dim, dt, .needs { color: var(--dim) }
+.needs { display: block; font-size: .9rem }
 header p { margin: 0 }
 section { margin: 1.2rem 0 }
 .finding { border-left: .3rem solid var(--colour); padding: .1rem 0 .1rem .9rem }
@@ -202,7 +203,8 @@ def _footer(report: Report) -> str:
 
 def _folded(title: str, things: Sequence[object], body: Iterable[str]) -> Iterator[str]:
     if things:
-        yield f"<details><summary>{len(things)} {title}</summary>{''.join(body)}</details>"
+        name = title.removesuffix("s") if len(things) == 1 else title
+        yield f"<details><summary>{len(things)} {name}</summary>{''.join(body)}</details>"
 
 
 def _table(names: Iterable[str], rows: Iterable[Iterable[str]], kind: str) -> str:
