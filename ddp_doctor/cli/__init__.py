@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-COMMANDS = ("run", "attach", "triage", "bundle", "lint", "explain", "checks")
+COMMANDS = ("run", "attach", "triage", "bundle", "lint", "recipe", "explain", "checks")
 OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
 

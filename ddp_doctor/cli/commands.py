@@ -65,6 +65,17 @@ class FailOn(str, enum.Enum):
     NEVER = "never"
 
 
+class Launch(str, enum.Enum):
+    """What a recipe is for."""
+
+    TORCHRUN = "torchrun"
+    SLURM = "slurm"
+    MPI = "mpi"
+    RAY = "ray"
+    PYTORCHJOB = "pytorchjob"
+    JOBSET = "jobset"
+
+
 class Active(str, enum.Enum):
     """Whether probes may use the GPUs."""
 
@@ -332,6 +343,22 @@ def bundle(
             redact=not no_redact,
         )
     )
+
+
+@app.command()
+def recipe(
+    launcher: Annotated[Launch, typer.Argument(help="What starts the ranks of the job.")],
+    nodes: Annotated[int, _option("--nodes", help="Nodes of the job.", min=1, max=100_000)] = 2,
+    nproc: Annotated[int, _option("--nproc", help="Ranks per node, as the job has.", min=1, max=1024)] = 8,
+    image: Annotated[
+        str, _option("--image", help="Image of the job, with ddp-doctor in it (Kubernetes).")
+    ] = "REGISTRY/IMAGE:TAG",
+) -> None:
+    """Print a script or manifest that runs the doctor on the nodes of a job, through the launcher the job has."""
+    from ddp_doctor.cli.catalogue import show
+    from ddp_doctor.cli.recipe import recipe_text
+
+    show(recipe_text(launcher.value, nodes=nodes, nproc=nproc, image=image).rstrip("\n"))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -98,6 +99,10 @@ class Output:
             self._say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
             raise typer.Exit(code)
         text = self._rendered(report, terminal=sys.stdout.isatty())
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # documents say that they are UTF-8, whatever this locale is
+            encoding = None if self._format == "text" else "utf-8"
+            sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
