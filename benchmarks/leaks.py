@@ -131,7 +131,10 @@ def inside(count: int, only: set[str]) -> int:
     script.write_text(HANG.read_text())
     port = {"MASTER_PORT": "29517"}
     job = subprocess.Popen(
-        [sys.executable, str(HANG)], env=os.environ | port, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+        [sys.executable, str(HANG), "1000000"],
+        env=os.environ | port,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
     )
     while "python" in Path(f"/proc/{job.pid}/comm").read_text() and len(os.listdir(f"/proc/{job.pid}/task")) < 3:
         time.sleep(0.1)

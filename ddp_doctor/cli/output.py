@@ -89,7 +89,7 @@ class Output:
         code = self.code(report)
         if self._path is not None:
             try:
-                self._path.write_text(self._rendered(report, terminal=False), encoding="utf-8")
+                _write(self._path, self._rendered(report, terminal=False))
             except OSError as error:
                 self._say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
@@ -155,6 +155,23 @@ class Output:
     def _say(self, text: str) -> None:
         if sys.stderr is not None:
             sys.stderr.write(f"ddp-doctor: {text}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the whole file or, where that fails, leave what was there. Raises OSError."""
+    data = text.encode("utf-8", "backslashreplace")
+    target = path.resolve()
+    if target.exists() and not target.is_file():  # a pipe, a device
+        target.write_bytes(data)
+        return
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(data)
+        if target.exists():
+            unfinished.chmod(target.stat().st_mode)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _undecided(report: Report, finding: str) -> bool:
