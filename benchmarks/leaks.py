@@ -48,7 +48,11 @@ def isolated(arguments: list[str]) -> int:
     environ = {
         name: value for name, value in os.environ.items() if not name.startswith(("DDP_DOCTOR_", "SLURM", "MASTER"))
     }
-    environ |= {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "checks"))), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ |= {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "checks"))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
     return subprocess.run(command, env=environ | {"HOME": HOME, "TMPDIR": "/tmp"}, check=False).returncode
 
 
@@ -110,18 +114,19 @@ def in_this_process() -> None:
     examine("run", load_packs(third_party=False), host=Host(20.0), probes=probes)
 
 
-def call(command: list[str], end: signal.Signals | None, after: float) -> int:
-    """Run a command of the doctor, ended early where `end` says how; its exit code."""
+def call(command: list[str], end: signal.Signals | None, after: float) -> tuple[int, str]:
+    """Run a command of the doctor, ended early where `end` says how; its exit code and what it wrote to stderr."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ddp_doctor", *command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     if end is not None:
         try:
-            return process.wait(after)
+            process.wait(after)
         except subprocess.TimeoutExpired:
             process.send_signal(end)
-    return process.wait(90)
+    _, said = process.communicate(timeout=90)
+    return process.returncode, said
 
 
 def inside(count: int, only: set[str]) -> int:
@@ -158,9 +163,10 @@ def inside(count: int, only: set[str]) -> int:
         else:
             end = next(ends)
             usual = statistics.median(seconds[name]) if seconds[name] else 1.0
-            code = call(commands[name], end, chance.uniform(0.05, usual))
+            code, said = call(commands[name], end, chance.uniform(0.05, usual))
             if code not in EXPECTED[name] and not (end and code in ENDED_EARLY):
-                unexpected[f"{name} exit {code}"] += 1
+                unexpected[f"{name} exit {code}" + (f" after {end.name}" if end else "")] += 1
+                print(said, file=sys.stderr)
             if end is not None:
                 continue
         seconds[name].append(time.monotonic() - started)
