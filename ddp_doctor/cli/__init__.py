@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-COMMANDS = ("run", "attach", "watch", "triage", "bundle", "lint", "explain", "checks")
+COMMANDS = ("run", "attach", "watch", "triage", "bundle", "lint", "recipe", "explain", "checks")
 OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code (see `ddp-doctor --help`); never leaves a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _keep_standard_descriptors()
     _die_first_when_memory_is_short()
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -27,6 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         code = _own_failure(error, given)
     _leave(143 if _was_terminated and code == 130 else code)
+
+
+def _keep_standard_descriptors() -> None:
+    """Open those of 0, 1 and 2 that the caller closed, so that no channel of a worker gets such a number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _die_first_when_memory_is_short() -> None:

@@ -7,7 +7,8 @@ import importlib.resources
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import typer
 
@@ -44,23 +45,31 @@ def list_checks(*, as_json: bool) -> None:
     _complain(loaded)
 
 
+class Page(NamedTuple):
+    """What there is to read about one check."""
+
+    id: str
+    name: str
+    title: str
+    page: str
+
+
 def explain_check(entry: str, *, as_json: bool) -> None:
     """Print the page of one check. Raises a usage error that names the nearest ones if there is none."""
     loaded = load_packs()
-    check = next((each for each in loaded.checks() if entry.lower() in (each.name, each.id.lower())), None)
-    if check is None and entry.lower() in ("ddp901", "pack-failed"):
-        page = importlib.resources.files("ddp_doctor").joinpath("pack_failed.md").read_text(encoding="utf-8")
-        title = page.splitlines()[0].partition(" - ")[2]
-        own = {"id": "DDP901", "name": "pack-failed", "title": title, "page": page}
-        show(json.dumps(own, indent=1) if as_json else page.rstrip("\n"))
-        return
-    if check is None:
+    found = next((page for page in pages(loaded) if entry.lower() in (page.name, page.id.lower())), None)
+    if found is None:
         raise typer.BadParameter(f"no check is called {entry}{_near(entry, loaded.checks())}")
-    page = page_of(type(check)) or f"# {check.id} {check.name} - {check.title}\n\nthe pack has no page for it\n"
-    if as_json:
-        show(json.dumps({"id": check.id, "name": check.name, "title": check.title, "page": page}, indent=1))
-    else:
-        show(page.rstrip("\n"))
+    show(json.dumps(found._asdict(), indent=1) if as_json else found.page.rstrip("\n"))
+
+
+def pages(loaded: Loaded) -> Iterator[Page]:
+    """The page of every check, and of what the doctor finds about itself."""
+    for check in loaded.checks():
+        page = page_of(type(check)) or f"# {check.id} {check.name} - {check.title}\n\nthe pack has no page for it\n"
+        yield Page(check.id, check.name, check.title, page)
+    own = importlib.resources.files("ddp_doctor").joinpath("pack_failed.md").read_text(encoding="utf-8")
+    yield Page("DDP901", "pack-failed", own.splitlines()[0].partition(" - ")[2], own)
 
 
 def show(text: str) -> None:

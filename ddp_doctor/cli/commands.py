@@ -37,6 +37,10 @@ class Format(str, enum.Enum):
     TEXT = "text"
     JSON = "json"
     MARKDOWN = "markdown"
+    HTML = "html"
+    GITHUB = "github"
+    JUNIT = "junit"
+    SARIF = "sarif"
 
 
 class Listing(str, enum.Enum):
@@ -60,6 +64,17 @@ class FailOn(str, enum.Enum):
     ERROR = "error"
     WARNING = "warning"
     NEVER = "never"
+
+
+class Launch(str, enum.Enum):
+    """What a recipe is for."""
+
+    TORCHRUN = "torchrun"
+    SLURM = "slurm"
+    MPI = "mpi"
+    RAY = "ray"
+    PYTORCHJOB = "pytorchjob"
+    JOBSET = "jobset"
 
 
 class Active(str, enum.Enum):
@@ -104,7 +119,11 @@ PythonOption = Annotated[
     str | None, _option("--python", help="The interpreter whose torch is examined. Default: the one that has torch.")
 ]
 NoRedactOption = Annotated[
-    bool, _option("--no-redact", help="Keep names, addresses and paths in what is made for others: markdown, bundles.")
+    bool,
+    _option(
+        "--no-redact",
+        help="Keep names and addresses in what is made for others: all formats but text and json, and bundles.",
+    ),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", help="Settings file; default ddp-doctor.toml or pyproject.toml here.")
@@ -355,6 +374,22 @@ def bundle(
             redact=not no_redact,
         )
     )
+
+
+@app.command()
+def recipe(
+    launcher: Annotated[Launch, typer.Argument(help="What starts the ranks of the job.")],
+    nodes: Annotated[int, _option("--nodes", help="Nodes of the job.", min=1, max=100_000)] = 2,
+    nproc: Annotated[int, _option("--nproc", help="Ranks per node, as the job has.", min=1, max=1024)] = 8,
+    image: Annotated[
+        str, _option("--image", help="Image of the job, with ddp-doctor in it (Kubernetes).")
+    ] = "REGISTRY/IMAGE:TAG",
+) -> None:
+    """Print a script or manifest that runs the doctor on the nodes of a job, through the launcher the job has."""
+    from ddp_doctor.cli.catalogue import show
+    from ddp_doctor.cli.recipe import recipe_text
+
+    show(recipe_text(launcher.value, nodes=nodes, nproc=nproc, image=image).rstrip("\n"))
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -88,7 +89,7 @@ class Output:
         code = self.code(report)
         if self._path is not None:
             try:
-                self._path.write_text(self._rendered(report, terminal=False), encoding="utf-8")
+                _write(self._path, self._rendered(report, terminal=False))
             except OSError as error:
                 self.say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
@@ -98,6 +99,10 @@ class Output:
             self.say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
             raise typer.Exit(code)
         text = self._rendered(report, terminal=sys.stdout.isatty())
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # documents say that they are UTF-8, whatever this locale is
+            encoding = None if self._format == "text" else "utf-8"
+            sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
@@ -137,14 +142,10 @@ class Output:
         return 0
 
     def _rendered(self, report: Report, *, terminal: bool) -> str:
-        if self._format == "json":
-            from ddp_doctor.render import json
+        if self._format != "text":
+            from ddp_doctor.cli import formats
 
-            return json.render(report)
-        if self._format == "markdown":
-            from ddp_doctor.render import markdown
-
-            return markdown.render(self._for_others(report) if self._redact else report)
+            return formats.rendered(self._format, report, code=self.code(report), redact=self._redact)
         from ddp_doctor.render import text
 
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
@@ -158,13 +159,6 @@ class Output:
             ),
         )
 
-    def _for_others(self, report: Report) -> Report:
-        """The report with stand-ins: a ticket is read by people who need no names."""
-        from ddp_doctor.cli.bundle import redactor
-        from ddp_doctor.redact import redacted_report
-
-        return redacted_report(report, redactor())
-
     def _colours(self, terminal: bool) -> bool:
         if self._colour != "auto":
             return self._colour == "always"
@@ -175,6 +169,23 @@ class Output:
         if sys.stderr is not None:
             sys.stderr.write(f"ddp-doctor: {text}\n")
             sys.stderr.flush()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the whole file or, where that fails, leave what was there. Raises OSError."""
+    data = text.encode("utf-8", "backslashreplace")
+    target = path.resolve()
+    if target.exists() and not target.is_file():  # a pipe, a device
+        target.write_bytes(data)
+        return
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(data)
+        if target.exists():
+            unfinished.chmod(target.stat().st_mode)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _undecided(report: Report, finding: str) -> bool:

@@ -13,7 +13,7 @@ from ddp_doctor.model import Fix
 LONGEST = 1500
 """Characters of one value that a person is shown; the JSON report has all of it."""
 _UNPRINTABLE = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069\\ud800-\\udfff\\ufffe\\uffff]"
 )
 
 T = TypeVar("T")

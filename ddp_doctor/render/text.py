@@ -45,23 +45,31 @@ def render(report: Report, style: Style | None = None) -> str:
     if report.verdict.status == "unknown" and (serious or report.verdict.candidates or report.verdict.separate):
         lines += [*_undecided(report, style), ""]
     for finding in serious:
-        lines += [*_finding(finding, style), ""]
+        lines += [*finding_lines(finding, style), ""]
     body = [
         *_areas(report, style),
         *_pairs(report, style),
-        *(line for note in notes for line in _note(note, style)),
-        *_unknowns(report, style),
+        *(line for note in notes for line in note_lines(note, style)),
+        *unknown_lines(report, style),
     ]
     if body:
         lines += [*body, ""]
     if style.verbose:
         lines += [*_everything(report), ""]
-    lines += _summary(report, style)
+    lines += summary_lines(report, style)
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text if style.unicode else text.encode("ascii", "replace").decode()
 
 
 def _header(report: Report, style: Style) -> Iterator[str]:
+    yield from _wrapped("   ".join(header_parts(report)), style, "")
+    target = report.target
+    if target.why_python:
+        yield from _wrapped(f"torch is examined in {target.python} ({target.why_python})", style, "")
+
+
+def header_parts(report: Report) -> list[str]:
+    """What was examined, in a few words each."""
     target = report.target
     parts = [f"ddp-doctor {report.tool.version}", *target.hosts[:3]]
     if target.torch:
@@ -77,9 +85,7 @@ def _header(report: Report, style: Style) -> Iterator[str]:
         )
     if report.tool.command == "run":
         parts.append(_launched(target))
-    yield from _wrapped("   ".join(parts), style, "")
-    if target.why_python:
-        yield from _wrapped(f"torch is examined in {target.python} ({target.why_python})", style, "")
+    return parts
 
 
 def _launched(target: Target) -> str:
@@ -88,7 +94,8 @@ def _launched(target: Target) -> str:
     return "rank variables set by hand" if target.launcher == "by hand" else f"launched by {target.launcher}"
 
 
-def _finding(finding: Finding, style: Style) -> Iterator[str]:
+def finding_lines(finding: Finding, style: Style) -> Iterator[str]:
+    """One finding: sentence, evidence, why, fixes."""
     head = f"{finding.severity.value}[{finding.id}]"
     sure = "" if finding.confidence is Confidence.CERTAIN else f" ({finding.confidence.value})"
     first, *rest = textwrap.wrap(f"{head}: {finding.summary}{sure}", style.width, subsequent_indent="  ") or [head]
@@ -140,7 +147,8 @@ def _field(name: str, text: str, style: Style) -> Iterator[str]:
     yield from _wrapped(f"{name:<5}{text}", style, "  ", "       ")
 
 
-def _note(finding: Finding, style: Style) -> Iterator[str]:
+def note_lines(finding: Finding, style: Style) -> Iterator[str]:
+    """One note, in a sentence."""
     head = style.paint(f"note[{finding.id}]", "note")
     yield from _wrapped(f"note[{finding.id}]: {finding.summary}; {finding.because}", style, "", "  ", head)
     if style.verbose:
@@ -174,16 +182,21 @@ def _pairs(report: Report, style: Style) -> Iterator[str]:
             yield f"  {name.ljust(width)}{''.join(cell.ljust(width) for cell in cells)}"
 
 
-def _unknowns(report: Report, style: Style) -> Iterator[str]:
-    """One line per reason: a driver that gives no answer silences a dozen checks."""
-    silenced: dict[tuple[str, str], list[str]] = {}
-    for outcome in report.outcomes:
-        if outcome.status in ("unknown", "crashed"):
-            silenced.setdefault((outcome.status, outcome.reason), []).append(outcome.id)
-    for (status, reason), ids in silenced.items():
+def unknown_lines(report: Report, style: Style) -> Iterator[str]:
+    """A paragraph per reason why checks could not tell."""
+    for (status, reason), ids in silenced(report).items():
         said = "" if status == "unknown" else "the check itself failed: "
         text = f"{', '.join(ids)} {said}{reason}"
         yield from _wrapped(f"? {text}", style, "", "  ", f"{style.mark(status)} ", skip=2)
+
+
+def silenced(report: Report) -> dict[tuple[str, str], list[str]]:
+    """(status, reason) -> checks that could not tell: a driver that gives no answer silences a dozen."""
+    checks: dict[tuple[str, str], list[str]] = {}
+    for outcome in report.outcomes:
+        if outcome.status in ("unknown", "crashed"):
+            checks.setdefault((outcome.status, outcome.reason), []).append(outcome.id)
+    return checks
 
 
 def _undecided(report: Report, style: Style) -> Iterator[str]:
@@ -234,7 +247,8 @@ def _everything(report: Report) -> Iterator[str]:
         yield f"  {probe.name:<16} {probe.status:<8} {probe.ms:>6} ms  {probe.reason}"
 
 
-def _summary(report: Report, style: Style) -> Iterator[str]:
+def summary_lines(report: Report, style: Style) -> Iterator[str]:
+    """What the examination came to, last of all."""
     if report.interrupted:
         yield f"{report.interrupted}: what was found so far stands above"
     silent = [probe for probe in report.probes if probe.status == "timeout"]
