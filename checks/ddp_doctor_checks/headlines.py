@@ -39,7 +39,7 @@ def name_and_address(facts: Facts) -> str:
 
 def _addresses(found: Resolution) -> str:
     shown = ", ".join(found.addresses)
-    own = found.role == "hostname" and all(address.startswith("127.") for address in found.addresses)
+    own = found.role == "hostname" and all(address.startswith(("127.", "::1")) for address in found.addresses)
     return f"{shown} (loopback: fine on one node)" if own else shown
 
 
