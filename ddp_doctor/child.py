@@ -211,6 +211,18 @@ class Fork(Conversation):
         return self._code
 
 
+def how_it_ended(code: int | None) -> str:
+    """What became of a worker, to follow its name; None is one that closed its channel and did not end."""
+    if code is None:
+        return "closed its channel and went on"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"
+
+
 def survivors(group: int) -> tuple[int, ...]:
     """PIDs of a process group that are neither gone nor zombies."""
     try:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ddp_doctor.child import Child, Silence
+from ddp_doctor.child import Child, Silence, how_it_ended
 from ddp_doctor.deadline import Deadline
 
 KEPT_VARIABLES = (
@@ -144,10 +144,11 @@ class Host:
                 printed = child.printed()
                 if code == 0 or worker == "run_command":
                     return Answer(messages=tuple(heard), printed=printed, code=code)
+                said = [line.strip() for line in printed.splitlines() if line.strip()]
                 return Answer(
                     messages=tuple(heard),
                     status="crashed",
-                    reason=_how_it_ended(code, printed),
+                    reason=": ".join((f"the worker {how_it_ended(code)}", *said[-1:])),
                     printed=printed,
                     code=code,
                 )
@@ -237,9 +238,3 @@ class Host:
 def _readable(text: str) -> str:
     """Text that every format can carry: bytes that are no UTF-8 as `\\xff`."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _how_it_ended(code: int, printed: str) -> str:
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    return f"{how}: {lines[-1]}" if lines else how

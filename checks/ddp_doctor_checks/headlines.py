@@ -34,7 +34,13 @@ def launch_environment(facts: Facts) -> str:
 
 def name_and_address(facts: Facts) -> str:
     """What this node's name resolves to, and MASTER_ADDR where it is set."""
-    return ", ".join(f"{found.name} -> {', '.join(found.addresses)}" for found in facts[Resolution] if found.addresses)
+    return ", ".join(f"{found.name} -> {_addresses(found)}" for found in facts[Resolution] if found.addresses)
+
+
+def _addresses(found: Resolution) -> str:
+    shown = ", ".join(found.addresses)
+    own = found.role == "hostname" and all(address.startswith(("127.", "::1")) for address in found.addresses)
+    return f"{shown} (loopback: fine on one node)" if own else shown
 
 
 def store_port(facts: Facts) -> str:

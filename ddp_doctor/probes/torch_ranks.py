@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from ddp_doctor.child import Child, Silence
+from ddp_doctor.child import Child, Silence, how_it_ended
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.deadline import Deadline
 from ddp_doctor.facts.communicator import CommunicatorRank
@@ -92,7 +91,7 @@ def take_nccl(host: Host, facts: Facts) -> Iterator[Observation]:
             except Silence:
                 break
             if message is None:
-                trial.end(f"the worker {_how_it_ended(child.exit_code())}")
+                trial.end(f"the worker {how_it_ended(child.exit_code())}")
             elif "refused" in message:
                 trial.refuse(str(message["refused"]))
             elif "rank" in message:
@@ -147,7 +146,7 @@ def _import(host: Host, child: Child, deadline: Deadline, watched: float) -> Tor
         # seen on 3.11: the look itself crashed an import that was merely slow, so this death says nothing
         return failed("timeout", f"{step} did not end in {watched:.1f} s", _innermost(printed))
     said = _RAISED.findall(printed)
-    how = f"{step} {_how_it_ended(child.exit_code())}" + (f": {said[-1]}" if said else "")
+    how = f"{step} {how_it_ended(child.exit_code())}" + (f": {said[-1]}" if said else "")
     return failed("died", how, _innermost(printed))
 
 
@@ -156,12 +155,6 @@ def _innermost(printed: str) -> str:
     thread = max(printed.find("Current thread 0x"), printed.rfind("Thread 0x"), 0)
     frame = _FRAME.search(printed, thread)
     return f"{frame[1]}:{frame[2]}" if frame else ""
-
-
-def _how_it_ended(code: int | None) -> str:
-    if code is None:
-        return "closed its channel and went on"
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended the process with exit code {code}"
 
 
 def _converse(child: Child, runtime: TorchRuntime, cuda: _Cuda, trial: _Trial) -> TorchRuntime:
@@ -181,7 +174,7 @@ def _converse(child: Child, runtime: TorchRuntime, cuda: _Cuda, trial: _Trial) -
                     part.expire()
             continue
         if message is None:
-            how = f"the worker {_how_it_ended(child.exit_code())}"
+            how = f"the worker {how_it_ended(child.exit_code())}"
             cuda.end(how)
             trial.end(how)
         elif "refused" in message:

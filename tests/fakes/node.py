@@ -7,16 +7,15 @@ of a real device (a cgroup's EPERM, say) is not shown here.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 
 import msgspec
+from own_folder import own_folder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -150,8 +149,7 @@ def have_compiler() -> bool:
 @cache
 def built() -> dict[str, Path]:
     """The compiled libraries, once per test run."""
-    folder = Path(mkdtemp(prefix="ddp-doctor-fakes-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = own_folder("fakes")
     libraries = {}
     for stem, soname in LIBRARIES.items():
         libraries[stem] = folder / soname

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.names import GlooInterface, PeerInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
-from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks.rendezvous.loopback_name_live import from_job
 
 
@@ -39,31 +39,28 @@ class LoopbackName(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        nodes = [meeting.nodes for meeting in facts[Meeting]]
-        return "one node: Gloo may listen on loopback" if nodes and all(count == 1 for count in nodes) else ""
+        if any((meeting.nodes or 1) > 1 for meeting in facts[Meeting]) or not facts[Meeting]:
+            return ""
+        return "nothing here tells of a second node, and on one Gloo may listen on loopback"
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
-            for chosen in here[GlooInterface]:
+            for chosen in here[GlooInterface] if (meeting.nodes or 1) > 1 else ():
                 if (
                     chosen.chosen_by != "hostname"
                     or not ipaddress.ip_address(chosen.address.partition("%")[0]).is_loopback
                 ):
                     continue
                 name = next(each for each in here[Resolution] if each.role == "hostname")
-                several = (meeting.nodes or 1) > 1
                 yield self.finding(
-                    f"this node's name {name.name} resolves to {chosen.address}"
-                    + (f", but {meeting.nodes} nodes are expected ({meeting.nodes_because})" if several else ""),
+                    f"this node's name {name.name} resolves to {chosen.address}, but {meeting.nodes} nodes are expected "
+                    f"({meeting.nodes_because})",
                     because="Gloo listens on the address of the hostname and tells it to all ranks; "
-                    "those on other nodes connect to themselves and get `connection refused`"
-                    if several
-                    else "this is Debian's default and fine on one node; with several, Gloo would tell the others this address",
+                    "those on other nodes connect to themselves and get `connection refused`",
                     evidence=[name.evidence(), chosen.evidence(f"Gloo will listen on {chosen.text()}")],
-                    severity=Severity.ERROR if several else Severity.NOTE,
                     confidence=Confidence.LIKELY,
                     fixes=_fixes(name.name, here.first(PeerInterface)),
                 )

@@ -7,7 +7,6 @@ version; `scripts/fetch_nccl.py` fills it.
 
 from __future__ import annotations
 
-import atexit
 import os
 import platform
 import shutil
@@ -15,9 +14,9 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 
 import msgspec
+from own_folder import own_folder
 
 from ddp_doctor.host import Host
 from ddp_doctor.probes.communicator import Plan
@@ -52,8 +51,7 @@ def why_not(version: str) -> str:
 @cache
 def built() -> Path:
     """The folder with the compiled libraries, once per test run."""
-    folder = Path(mkdtemp(prefix="ddp-doctor-nccl-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = own_folder("nccl")
     flags = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC"]
 
     def build(soname: str, *sources: Path) -> None:
