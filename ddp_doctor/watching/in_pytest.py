@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from ddp_doctor.watching.block import let_trace, ptrace_scope
 from ddp_doctor.watching.tree import SECONDS_TO_TERMINATE, below, send
 
 DEFAULT_SECONDS = 120.0
@@ -135,6 +136,7 @@ class Watch:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._observer: subprocess.Popen[str] | None = None
+        self._traced = False
         self._spared = set(below(os.getpid()))
         self._sockets = _sockets()
         self._runner = threading.get_ident()
@@ -161,6 +163,8 @@ class Watch:
             if self._observer is not None:
                 self._observer.kill()
         self._thread.join()
+        if self._traced:
+            let_trace(0)
         if self._is_main:
             signal.signal(INTERRUPT, signal.SIG_DFL if self._handler is None else self._handler)
 
@@ -196,6 +200,8 @@ class Watch:
         with self._lock:
             if self._over.is_set():
                 return None
+            if ptrace_scope() == 1:
+                self._traced = let_trace(os.getpid())
             self._observer = subprocess.Popen(
                 [sys.executable, "-I", str(here.with_name("beside_test.py")), repr(settings)],
                 stdin=subprocess.DEVNULL,

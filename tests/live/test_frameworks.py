@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -100,6 +101,31 @@ def test_a_rank_that_never_starts_is_named(recipe: str) -> None:
     assert "rank 0 has not finished initialisation 4 s after it began" in text
     assert re.search(r"error\[DDP101\]: rank 1 of world size 2 is not running", text), text
     assert f"{script.name}:" in text
+
+
+def test_a_launcher_in_a_thread_that_its_copies_reach_trains_in_silence() -> None:
+    needs("lightning")
+    trains(*WATCH, sys.executable, str(HANGS / "lightning_fit.py"), HOW="every-thread")
+
+
+def test_ranks_of_a_launcher_like_deepspeeds_are_named() -> None:
+    port = str(free_port())
+    ranks = [
+        {
+            "argv": [sys.executable, "-u", str(HANGS / "in_a_block.py"), f"--local_rank={rank}"],
+            "environ": os.environ
+            | {"PYTHONPATH": os.pathsep.join(sys.path), "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "3",
+               "LOCAL_SIZE": "3", "CROSS_RANK": "0", "CROSS_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+               "HOW": "init", "DDP_DOCTOR": "off"},
+            "delay": 0,
+            "output": os.devnull,
+        }
+        for rank in range(2)
+    ]  # fmt: skip
+    with started(*WATCH, sys.executable, str(HANGS / "start_all.py"), json.dumps(ranks)) as process:
+        text, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 124
+    assert re.search(r"error\[DDP101\]: rank 2 of world size 3 is not running", text), text
 
 
 def thread_is_named(text: str) -> None:

@@ -13,6 +13,7 @@ from jobs import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 TESTS = """
 import multiprocessing, os, subprocess, sys, time
 from datetime import timedelta
@@ -87,7 +88,7 @@ def test_next():
     assert f"Failed: {MISSING.format(2, 3)}" in out
     told = summary(out)
     assert "test_ranks.py::test_missing" in told and "error[DDP101]" in told and "needs: job restart" in told
-    assert [line.split()[0] for line in told.splitlines() if "init_process_group <-" in line and "wait" in line][:2]
+    assert len(re.findall(r"^ [01] .* init_process_group <- test_ranks.py|^ 2 .* not-started", told, re.MULTILINE)) == 3
 
 
 @pytest.mark.parametrize(
@@ -226,3 +227,20 @@ def test_off():
 """
     code, out = run(tmp_path, body, DDP_DOCTOR="off")
     assert code == 0, out
+
+
+@pytest.mark.parametrize("again", [(), ("-p", "ddp_doctor.pytest_plugin")], ids=["installed", "installed-and-named"])
+def test_an_installed_plugin_is_there_once(tmp_path: Path, again: tuple[str, ...]) -> None:
+    table = re.search(r'^\[project.entry-points.pytest11\]\n"(\S+)" = "(\S+)"', PROJECT.read_text(), re.MULTILINE)
+    assert table is not None
+    installed = tmp_path / "installed" / "a_copy-1.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: a-copy\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(f"[pytest11]\n{table[1]} = {table[2]}\n")
+    (tmp_path / "test_it.py").write_text("import pytest\n\n@pytest.mark.ddp_watch(60)\ndef test_it():\n    pass\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--strict-markers", "-p", "no:cacheprovider", *again],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(installed.parent), *sys.path])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,7 @@
-"""Lightning creates the group inside fit: two ranks by its own launcher or torchrun; HOW=thread fits in a thread, once."""
+"""Lightning creates the group inside fit: two ranks by its own launcher or torchrun.
+
+HOW=thread fits in a thread, of the first process only; HOW=every-thread in one of each process.
+"""
 
 import os
 import queue
@@ -43,9 +46,10 @@ def serve(requests):
 
 
 if __name__ == "__main__":
-    if os.environ.get("HOW") == "thread":
+    how = os.environ.get("HOW", "")
+    if how:
         requests = queue.Queue()
-        if "LOCAL_RANK" not in os.environ:
+        if how == "every-thread" or "LOCAL_RANK" not in os.environ:
             requests.put("train")
         thread = threading.Thread(target=serve, args=(requests,), name="trainer")
         thread.start()
