@@ -128,11 +128,11 @@ class _Beside:
                 self._stop()
 
     def _start(self, after: float, on_hang: str) -> None:
-        scope = _ptrace_scope()
+        scope = ptrace_scope()
         if scope == 1:
             # only ancestors may look into this process, and those it names: its launcher, and with it all that are
             # below the launcher, such as the processes beside the other ranks
-            self._traced = _let_trace(os.getppid() or os.getpid())
+            self._traced = let_trace(os.getppid() or os.getpid())
         elif scope > 1 and os.geteuid() != 0:
             self._floor(after)
         theirs, ours = os.pipe()
@@ -192,7 +192,7 @@ class _Beside:
                 self._pid = 0
                 os.close(self._alive)
         if self._traced:
-            _let_trace(0)
+            let_trace(0)
             self._traced = False
 
 
@@ -217,7 +217,7 @@ def _end(pid: int) -> None:
         os.close(descriptor)
 
 
-def _ptrace_scope() -> int:
+def ptrace_scope() -> int:
     """Who may look into a process: 0 the same user, 1 ancestors and whom it names, 2 root, 3 nobody."""
     try:
         with open(YAMA, "rb") as file:
@@ -226,7 +226,7 @@ def _ptrace_scope() -> int:
         return 0
 
 
-def _let_trace(pid: int) -> bool:
+def let_trace(pid: int) -> bool:
     """Name the process that may, with all below it, look into this one; 0 takes that back."""
     import ctypes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,18 +27,26 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                 for rank in view.ranks
                 if (child := processes.get(rank.subject.pid or 0)) is not None
                 and child.parent == above.pid
-                and script_of(child) == script_of(above)
-                and _was_relaunched(child, above)
+                and runs_again(child, above)
                 and _stays_behind(rank)
             ]
             if behind and by_pid:
                 yield _finding(parent, behind)
 
 
-def _was_relaunched(child: Process, above: Process) -> bool:
-    """LOCAL_RANK at its start, which the process that started it did not have: a launcher gave it."""
+def runs_again(child: Process, above: Process) -> bool:
+    """Whether a launcher in one process started the other as a further rank, by its own command line."""
+    # the variable that a launcher gives; only the arguments after the script may differ
     ours, theirs = child.set_at_start or {}, above.set_at_start or {}
-    return "LOCAL_RANK" in ours and "LOCAL_RANK" not in theirs
+    return "LOCAL_RANK" in ours and "LOCAL_RANK" not in theirs and _script(child) == _script(above) != ""
+
+
+def _script(process: Process) -> str:
+    """The file that a process runs, or the module: Lightning writes the file with its whole path."""
+    words = script_of(process)
+    if words[:1] == ("-m",):
+        return " ".join(words[:2])
+    return posixpath.normpath(posixpath.join(process.cwd, words[0])) if words else ""
 
 
 def _stays_behind(rank: JobRank) -> bool:
@@ -53,7 +62,7 @@ def _finding(parent: JobRank, behind: list[JobRank]) -> dict[str, Any]:
         f"to training{in_thread} happened once (a request, a message, input), so the new process waits for it in vain",
         "evidence": [
             parent.evidence(f"PID {parent.subject.pid}: {parent.text()}"),
-            *(rank.evidence(f"PID {rank.subject.pid}, the same command line: {rank.text()}") for rank in behind[:4]),
+            *(rank.evidence(f"PID {rank.subject.pid}, the same script: {rank.text()}") for rank in behind[:4]),
         ],
         "fixes": [
             Fix(

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddp_doctor.facts.attendance import Attendee
-from ddp_doctor.facts.job import JobRank
+from ddp_doctor.facts.job import JobRank, Process
 from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.facts.script import ThreadedStart
 from ddp_doctor.model import INIT, Check, Confidence, Facts, Finding, Fix, Stage, Told
-from ddp_doctor_checks.launch.thread_launch_live import from_job
+from ddp_doctor_checks.launch.thread_launch_live import from_job, launchers_in_threads
 from ddp_doctor_checks.launch.thread_launch_meeting import from_one_thread, ranks_in_threads
 from ddp_doctor_checks.launch.thread_launch_script import from_script
 
@@ -19,7 +19,7 @@ class ThreadLaunch(Check):
     id, name = "DDP103", "thread-launch"
     title = "Ranks started as threads of one process"
     needs = ((RankThread, ThreadedStart, Attendee),)
-    also_reads = (JobRank, Stack)
+    also_reads = (JobRank, Process, Stack)
     acts_at = INIT | {Stage.FIRST_COLLECTIVE}
     explains = ("DDP101",)
     told = Told(
@@ -43,6 +43,8 @@ class ThreadLaunch(Check):
             yield self.finding(**met)
         for live in from_job(facts):
             yield self.finding(**live, fixes=start_processes(live["evidence"][0].value, len(live["ranks"])))
+        for launcher in launchers_in_threads(facts):
+            yield self.finding(**launcher)
         processes: dict[object, list[RankThread]] = defaultdict(list)
         for thread in facts[RankThread]:
             # one group of its own in a thread is normal: asynchronous checkpoints make one

@@ -1,4 +1,4 @@
-"""What a running job shows of DDP103 after init: threads of one process that stand in collectives of the default group."""
+"""What a running job shows of DDP103 besides two inits in one process: collectives in threads, a launcher in a thread."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import jobs
+from ddp_doctor.facts.job import Process, jobs
 from ddp_doctor.facts.process import Stack
-from ddp_doctor.model import Confidence, Facts
+from ddp_doctor.model import Confidence, Facts, Fix, Severity
+from ddp_doctor_checks.launch.relaunch_unreached_live import runs_again
 
 COLLECTIVES = ("all_reduce", "barrier", "broadcast", "all_gather", "_verify_param_shape_across_processes")
 
@@ -37,3 +38,46 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             "confidence": Confidence.LIKELY,
             "ranks": range(len(stacks)),
         }
+
+
+def launchers_in_threads(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Arguments for `ThreadLaunch.finding`: ranks that started the others by their command line, off the main thread."""
+    processes = {process.pid: process for process in facts[Process]}
+    for view in jobs(facts):
+        for rank in view.ranks:
+            above = processes.get(rank.subject.pid or 0)
+            if above is None or rank.thread in (None, above.pid) or not rank.has_stack:
+                continue
+            started = [each for each in processes.values() if each.parent == above.pid and runs_again(each, above)]
+            if not started:
+                continue
+            yield {
+                "summary": f"PID {above.pid} started {len(started)} further rank{'s' * (len(started) > 1)} from thread "
+                f"{rank.thread_name!r}, not from its main thread",
+                "because": "each of them runs the script again and must reach the same call by itself; what a request, a "
+                "message or a button set off happens in the first process only",
+                "evidence": [
+                    rank.evidence(f"PID {above.pid}: {rank.text()}"),
+                    *(
+                        each.evidence(f"PID {each.pid}, a child of PID {above.pid}: {each.text()}")
+                        for each in started[:4]
+                    ),
+                ],
+                "severity": Severity.WARNING,
+                "confidence": Confidence.CERTAIN,
+                "fixes": [
+                    Fix(
+                        title="put the training into a script, and start that where the thread starts now",
+                        commands=(
+                            "import subprocess, sys",
+                            "",
+                            "subprocess.Popen([",
+                            '    sys.executable, "-m", "torch.distributed.run", "--standalone", '
+                            f'"--nproc-per-node={rank.world_size or 2}", "train.py",',
+                            "])",
+                        ),
+                        needs="code change, job restart",
+                    )
+                ],
+                "ranks": [rank.rank] if rank.rank is not None else [],
+            }

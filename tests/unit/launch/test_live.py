@@ -16,7 +16,7 @@ from ddp_doctor_checks.launch.world_size_mismatch import WorldSizeMismatch
 from job_facts import UNREADABLE, busy, collective, job, listener, pid_of, process, waiting
 
 from ddp_doctor.facts.process import Frame, Stack
-from ddp_doctor.model import Check, Confidence, Subject
+from ddp_doctor.model import Check, Confidence, Severity, Subject
 
 EVERY = [
     DuplicateRank, MasterInconsistent, MissingRanks, RankConfigMismatch, RelaunchUnreached, SchedulerEnv, SpawnGuard,
@@ -145,3 +145,31 @@ def test_hit_threads_in_collectives() -> None:
     ]
     (finding,) = run_check(ThreadLaunch, *job(collective(0, "all_reduce")), *stacks).findings
     assert finding.ranks == (0, 1) and finding.confidence is Confidence.LIKELY
+
+
+WHOLE_PATH = {"arguments": ("python", "/home/me/serve.py"), "set_at_start": {"LOCAL_RANK": "1"}}
+AS_TYPED = {"arguments": ("python", "serve.py"), "cwd": "/home/me"}
+
+
+def test_hit_a_rerun_by_its_whole_path() -> None:
+    ranks = job(waiting(0, 1), busy(1, state="waiting"), culprits=(1,))
+    again = process(1, parent=pid_of(0), **WHOLE_PATH)
+    assert run_check(RelaunchUnreached, *ranks, process(0, **AS_TYPED), again).outcome.status == "hit"
+    elsewhere = process(0, **{**AS_TYPED, "cwd": "/home/you"})
+    assert run_check(RelaunchUnreached, *ranks, elsewhere, again).outcome.status == "clear"
+
+
+def test_warning_a_launcher_in_a_thread() -> None:
+    ranks = job(waiting(0, 1, thread=4999, thread_name="trainer"), busy(1, state="waiting"), culprits=(1,))
+    again = process(1, parent=pid_of(0), **WHOLE_PATH)
+    (finding,) = run_check(ThreadLaunch, *ranks, process(0, **AS_TYPED), again).findings
+    assert (finding.severity, finding.ranks) == (Severity.WARNING, (0,))
+    assert finding.summary == "PID 4100 started 1 further rank from thread 'trainer', not from its main thread"
+
+
+def test_clear_a_launcher_on_the_main_thread_and_one_rank_in_a_thread() -> None:
+    again = process(1, parent=pid_of(0), **WHOLE_PATH)
+    main = job(waiting(0, 1), busy(1, state="waiting"), culprits=(1,))
+    assert run_check(ThreadLaunch, *main, process(0, **AS_TYPED), again).findings == ()
+    thread = job(waiting(0, 1, thread=4999, thread_name="train"), waiting(1, 0))
+    assert run_check(ThreadLaunch, *thread, process(0), process(1)).findings == ()
