@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ddp_doctor.facts.job import JobRank, JobView, jobs
-from ddp_doctor.model import Confidence, Facts, Report, Stage
+from ddp_doctor.model import Confidence, Facts, Report, Severity, Stage
 from ddp_doctor.running_job import Examined
 
 AGAIN_SECONDS = 0.5
@@ -85,7 +85,8 @@ def _standing(view: JobView, report: Report) -> Standing:
     through = bool(alive) and not view.job.missing and all(rank.beyond_init for rank in alive)
     named = report.verdict.status == "problem"
     if view.job.hung is False:
-        stuck = named and not through and idle(view.ranks)
+        proven = named and report.verdict.confidence is Confidence.CERTAIN and _a_named_rank_waits(alive, report)
+        stuck = proven or (named and not through and idle(view.ranks))
         return Standing.HUNG if stuck else Standing.THROUGH if through else Standing.EARLY
     if through and not named:
         return Standing.UNCLEAR
@@ -94,6 +95,17 @@ def _standing(view: JobView, report: Report) -> Standing:
         return Standing.SLOW
     waits = any(in_init(rank) or rank.waits_for for rank in (*view.ranks, *view.others)) or idle(view.ranks)
     return Standing.HUNG if waits and (named or report.verdict.status == "unknown") else Standing.EARLY
+
+
+def _a_named_rank_waits(alive: Iterable[JobRank], report: Report) -> bool:
+    """Whether a rank that an error names stands still, also where all the others train."""
+    ranks = {
+        rank
+        for finding in report.findings
+        if finding.id == report.verdict.finding and finding.severity is Severity.ERROR
+        for rank in finding.ranks
+    }
+    return any(each.rank in ranks and each.state == "waiting" for each in alive)
 
 
 def _places(facts: Facts) -> frozenset[tuple[object, ...]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from job_facts import busy as at_work, collective, job, waiting
 
 from ddp_doctor.facts.job import JobRank
-from ddp_doctor.model import Confidence, Facts, Report, Stage, Target, Tool, Verdict, VerdictStatus
+from ddp_doctor.model import Confidence, Facts, Finding, Report, Severity, Stage, Target, Tool, Verdict, VerdictStatus
 from ddp_doctor.running_job import Examined
 from ddp_doctor.watching.standing import Look, Standing, look_at, settle
 
@@ -46,6 +47,28 @@ THROUGH: dict[str, Any] = {"stage": Stage.TRAINING, "at_most": Stage.TRAINING, "
 )
 def test_standing(ranks: list[JobRank], status: VerdictStatus, hung: bool | None, standing: Standing) -> None:
     assert look_at(examined(ranks, status, hung)).standing is standing
+
+
+@pytest.mark.parametrize(
+    ("state", "standing"), [({"state": "waiting", "cpu": 0.0}, Standing.HUNG), ({"state": "running"}, Standing.THROUGH)]
+)
+def test_a_proven_error_counts_where_the_ranks_that_it_names_stand_still(
+    state: dict[str, Any], standing: Standing
+) -> None:
+    ranks = [at_work(0, **THROUGH), at_work(1, **(THROUGH | state))]
+    seen = examined(ranks, "problem", False)
+    finding = Finding(
+        id="DDP116",
+        name="duplicate-rank",
+        severity=Severity.ERROR,
+        confidence=Confidence.CERTAIN,
+        summary="two processes are rank 1",
+        because="",
+        ranks=(1,),
+    )
+    verdict = Verdict(status="problem", finding="DDP116", confidence=Confidence.CERTAIN)
+    report = msgspec.structs.replace(seen.report, verdict=verdict, findings=(finding,))
+    assert look_at(seen._replace(report=report)).standing is standing
 
 
 def test_no_rank_at_all_is_early() -> None:
