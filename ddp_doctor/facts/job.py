@@ -55,8 +55,10 @@ class Process(Fact, frozen=True, kw_only=True):
     """For a zombie: its exit code, negative for a signal; None where the kernel does not tell this user."""
     system_call: str = ""
     """The blocking call its main thread is in, such as `flock`, where it works on a file."""
+    descriptor: int | None = None
+    """The descriptor that call works on; 0 is standard input."""
     file: str = ""
-    """The file that call works on."""
+    """The file behind that descriptor."""
     lock_holder: int | None = None
     """The PID that holds the file lock it waits for."""
     ancestors: tuple[int, ...] = ()

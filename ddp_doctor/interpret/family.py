@@ -22,6 +22,9 @@ SIZE_NAMES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
 ENDPOINT_OPTIONS = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-port", "--master_port")
 
+RANK_OPTION = re.compile(r"^--?(global[-_])?rank$")
+PLACE_OPTION = re.compile(r"^--?((master|dist|store|init)[-_])?(port|addr|address|host|url|method)$")
+
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
     """The processes of one job on this node, each with its role, ordered by age."""
@@ -191,7 +194,8 @@ def _distributed(process: Process) -> bool:
     ranked = any(name in values for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")) or (
         "MASTER_PORT" in values and process.torch is not False
     )
-    return in_network(process) or (ranked and process.command != "pt_data_worker")
+    numbered = process.torch is True and _numbered(script_of(process))[0] is not None
+    return in_network(process) or ((ranked or numbered) and process.command != "pt_data_worker")
 
 
 def _is_launcher(process: Process) -> bool:
@@ -269,6 +273,7 @@ def _join_connected(
 
 def _join_siblings(members: Sequence[Process], roles: Mapping[int, Role], groups: _Groups) -> None:
     """Ranks of one script that one process started, where together they make one job and apart they do not."""
+    _join_numbered(members, roles, groups)
     rivals: dict[object, list[int]] = defaultdict(list)
     by_pid = {process.pid: process for process in members}
     for process in members:
@@ -287,6 +292,37 @@ def _join_siblings(members: Sequence[Process], roles: Mapping[int, Role], groups
             right = [by_pid[pid] for pid in sets[groups.root(more)] if roles[pid] == "rank"]
             if _are_parts(left, right):
                 groups.join(pids[0], one)
+
+
+def _join_numbered(members: Sequence[Process], roles: Mapping[int, Role], groups: _Groups) -> None:
+    """Ranks that their arguments number, where nothing else in the arguments but the store's place tells them apart."""
+    alike: dict[object, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for process in members:
+        if roles[process.pid] == "rank" and rank_of(process) is None and process.arguments:
+            own, rest = _numbered(script_of(process))
+            if own is not None:
+                for above in process.ancestors[:1] or (process.parent,):
+                    if above > 1:
+                        alike[above, process.cwd, rest][own].append(process.pid)
+    for by_rank in alike.values():
+        if len(by_rank) > 1 and all(len(pids) == 1 for pids in by_rank.values()):
+            pids = [pid for pids in by_rank.values() for pid in pids]
+            for other in pids[1:]:
+                groups.join(pids[0], other)
+
+
+def _numbered(words: Sequence[str]) -> tuple[int | None, tuple[str, ...]]:
+    """The rank that `--rank 1` or `--rank=1` gives, and the other arguments without the store's port and address."""
+    own, rest, left = None, [], list(words)
+    while left:
+        name, given, value = left.pop(0).partition("=")
+        if RANK_OPTION.match(name) or PLACE_OPTION.match(name):
+            if not given and left:
+                value = left.pop(0)
+            own = number(value) if RANK_OPTION.match(name) else own
+        else:
+            rest.append(f"{name}{given}{value}")
+    return own, tuple(rest)
 
 
 def _are_parts(left: Sequence[Process], right: Sequence[Process]) -> bool:

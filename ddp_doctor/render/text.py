@@ -80,9 +80,9 @@ def header_parts(report: Report) -> list[str]:
         parts.append(f"{target.gpus} x {target.gpu_name or 'GPU'}")
     if report.tool.command == "attach" and report.ranks:
         by = f", started by {target.launcher}" if target.launcher else ""
-        parts.append(
-            f"{sum(row.pid is not None for row in report.ranks)} ranks of world size {target.world_size or '?'}{by}"
-        )
+        # what has ended and never had a number may have been a helper
+        here = sum(row.pid is not None and (row.rank is not None or row.state != "exited") for row in report.ranks)
+        parts.append(f"{here} {'rank' if here == 1 else 'ranks'} of world size {target.world_size or '?'}{by}")
     if report.tool.command == "run":
         parts.append(_launched(target))
     return parts

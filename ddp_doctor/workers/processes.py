@@ -135,7 +135,7 @@ def waiting_on(pid):
     name = CALLS.get(os.uname().machine, {}).get(number)
     if name is None:
         return {}
-    return {"system_call": name, "file": link("/proc/%d/fd/%d" % (pid, descriptor))}
+    return {"system_call": name, "descriptor": descriptor, "file": link("/proc/%d/fd/%d" % (pid, descriptor))}
 
 
 def address(coded):

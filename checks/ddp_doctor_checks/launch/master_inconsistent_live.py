@@ -34,6 +34,9 @@ def _finding(view: JobView, told: list[JobRank], ports: Counter[int | None], apa
         odd = told
     where = "; ".join(f"{rank.name} {rank.master_address}:{rank.master_port}" for rank in told[:4])
     zero = next((rank for rank in told if rank.rank == 0), told[0])
+    others = [rank for rank in odd if rank is not zero] or odd
+    # two jobs that each have but one rank here would have stores on two hosts
+    sure = apart or len({rank.master_address for rank in told}) == 1
     return {
         "summary": f"MASTER_ADDR is loopback for ranks of {len(told)} hosts: each looks for the store on itself"
         if apart
@@ -45,14 +48,16 @@ def _finding(view: JobView, told: list[JobRank], ports: Counter[int | None], apa
             Fix(
                 title="give every rank the address and port of rank 0's node"
                 if apart
-                else f"give {named(odd)} the port of rank 0",
+                else f"give {named(others)} the port of rank 0",
                 commands=(
                     "export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)   # on rank 0's node; the same value everywhere"
                     if apart
+                    else f'init_method="tcp://{zero.master_address}:{zero.master_port}"   # in {named(others)}'
+                    if all(rank.init_method.startswith("tcp://") for rank in others)
                     else f"export MASTER_ADDR={zero.master_address} MASTER_PORT={zero.master_port}",
                 ),
             )
         ],
-        "confidence": Confidence.CERTAIN,
+        "confidence": Confidence.CERTAIN if sure else Confidence.LIKELY,
         "ranks": [rank.rank for rank in odd if rank.rank is not None],
     }

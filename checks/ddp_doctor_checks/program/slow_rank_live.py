@@ -34,7 +34,7 @@ def _finding(view: JobView, late: list[JobRank]) -> dict[str, Any]:
         "summary": f"{named(late)} {verb} not reached {call}; {'it is' if len(late) == 1 else 'they are'} still in {where}",
         "because": f"{named(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there until the timeout; {doing}",
         "evidence": [*(rank.evidence() for rank in late[:4]), *(rank.evidence() for rank in waiting[:3])],
-        "fixes": _fixes(first, call),
+        "fixes": _fixes(first, call, next((rank.backend for rank in waiting if rank.backend), "nccl")),
         "severity": _severity(first, waiting),
         "confidence": Confidence.LIKELY,
         "ranks": [rank.rank for rank in late if rank.rank is not None],
@@ -51,7 +51,7 @@ def _severity(late: JobRank, waiting: list[JobRank]) -> Severity:
     return Severity.ERROR
 
 
-def _fixes(late: JobRank, call: str) -> list[Fix]:
+def _fixes(late: JobRank, call: str, backend: str) -> list[Fix]:
     if late.beyond_init:
         return [
             Fix(
@@ -69,7 +69,7 @@ def _fixes(late: JobRank, call: str) -> list[Fix]:
         Fix(
             title="call init_process_group first, then prepare data on one rank while the others wait in a barrier",
             commands=(
-                'dist.init_process_group("nccl", timeout=timedelta(hours=2))',
+                f'dist.init_process_group("{backend}", timeout=timedelta(hours=2))',
                 "if dist.get_rank() == 0:",
                 "    prepare_data()",
                 "dist.barrier()",
@@ -77,8 +77,8 @@ def _fixes(late: JobRank, call: str) -> list[Fix]:
             needs="code change, job restart",
         ),
         Fix(
-            title="or prepare the data before the job is started, in a run of its own",
-            commands=(f"py-spy dump --pid {late.subject.pid}   # what it does now",),
+            title="or see what it does now, and do that before the job is started",
+            commands=(f"py-spy dump --pid {late.subject.pid}",),
             needs="nothing",
         ),
     ]

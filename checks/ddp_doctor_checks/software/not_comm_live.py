@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddp_doctor.facts.job import JobRank, JobView, Process, jobs
@@ -21,20 +23,32 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             process = processes.get(rank.subject.process)
             if process is None or rank.doing not in ELSEWHERE or rank.state in ("running", "stopped", "exited"):
                 continue
-            found = _data(rank, view) if rank.doing == "data" else _file(rank, process)
+            found = _data(rank, view, processes) if rank.doing == "data" else _file(rank, process, view, processes)
             if found is not None:
                 yield {**found, "confidence": Confidence.LIKELY, "ranks": [rank.rank] if rank.rank is not None else []}
 
 
-def _data(rank: JobRank, view: JobView) -> dict[str, Any]:
-    workers = [each for each in view.others if each.role == "data-worker" and each.has_stack]
+def _data(rank: JobRank, view: JobView, processes: Mapping[Any, Process]) -> dict[str, Any]:
+    workers = [
+        each
+        for each in view.others
+        if each.role == "data-worker"
+        and each.has_stack
+        and (known := processes.get(each.subject.process)) is not None
+        and known.parent == rank.subject.pid
+        # a fork keeps the frames of the rank's own script below its own: an idle worker shows nothing else
+        and each.where != rank.where
+    ]
     own = [each for each in workers if each.where] or workers
     stands = f"; they stand at {own[0].where}" if own and own[0].where else ""
     return {
         "summary": f"{rank.name} waits for its DataLoader workers, not for other ranks{stands}",
         "because": "no batch comes, so this rank never reaches the collective that the others wait in; their errors will blame "
         "communication",
-        "evidence": [rank.evidence(), *(each.evidence(f"PID {each.subject.pid}: {each.text()}") for each in own[:4])],
+        "evidence": [
+            rank.evidence(),
+            *(each.evidence(f"worker, {each.state}: {each.where or each.doing}") for each in own[:4]),
+        ],
         "fixes": [
             Fix(
                 title="load without workers to see where it stops, or start them fresh so that they inherit no lock",
@@ -45,11 +59,14 @@ def _data(rank: JobRank, view: JobView) -> dict[str, Any]:
     }
 
 
-def _file(rank: JobRank, process: Process) -> dict[str, Any] | None:
+def _file(rank: JobRank, process: Process, view: JobView, processes: Mapping[Any, Process]) -> dict[str, Any] | None:
     wchan = process.tasks[0].wchan if process.tasks else ""
     shown = process.file or "a file"
     seen = process.evidence(f"PID {process.pid}: {process.system_call or wchan} on {shown}")
     if process.system_call in LOCK_CALLS or process.lock_holder is not None or "lock_inode" in wchan:
+        owner = next((each for each in view.ranks if each.subject.pid == process.lock_holder), None)
+        if owner is not None:
+            return _held_by_a_rank(rank, owner, process, seen)
         holder = f", which PID {process.lock_holder} holds" if process.lock_holder else ""
         summary = f"{rank.name} waits for the lock on {shown}{holder}"
         fix = Fix(
@@ -67,12 +84,15 @@ def _file(rank: JobRank, process: Process) -> dict[str, Any] | None:
             needs="nothing",
         )
     elif process.system_call in ("read", "pread64", "readv", "write", "fsync") and process.file:
-        summary = f"{rank.name} waits in {process.system_call} of {shown} at {rank.where}"
-        fix = Fix(
-            title="give it the input, or start the job without a step that asks for some",
-            commands=("python train.py < /dev/null",),
-            needs="job restart",
+        asks = process.descriptor == 0 and process.system_call == "read"
+        ended = [each.pid for each in processes.values() if each.gone and each.parent == process.pid]
+        summary = (
+            f"{rank.name} asks for input at {rank.where} and waits for an answer on its standard input ({shown})"
+            if asks
+            else f"{rank.name} waits in {process.system_call} of {shown} at {rank.where}"
+            + (f"; a process that it started, PID {ended[0]}, has ended" if ended else "")
         )
+        fix = _answer(rank) if asks else _other_end(shown)
     else:
         return None
     return {
@@ -82,3 +102,37 @@ def _file(rank: JobRank, process: Process) -> dict[str, Any] | None:
         "evidence": [seen, rank.evidence()],
         "fixes": [fix],
     }
+
+
+def _held_by_a_rank(rank: JobRank, owner: JobRank, process: Process, seen: Any) -> dict[str, Any]:
+    stands = f", which stands in {owner.call or owner.where} ({owner.where})" if owner.where else ""
+    return {
+        "summary": f"{rank.name} waits for the lock on {process.file or 'a file'}, which {owner.name} holds{stands}",
+        "because": f"{owner.name} waits for {rank.name}, and {rank.name} for the lock: neither goes on",
+        "evidence": [seen, rank.evidence(), owner.evidence()],
+        "fixes": [
+            Fix(
+                title=f"release the lock before the call that waits for the other ranks ({owner.where})",
+                commands=("fcntl.flock(file, fcntl.LOCK_UN)   # before that call, not after it",),
+                needs="code change, job restart",
+            )
+        ],
+    }
+
+
+def _answer(rank: JobRank) -> Fix:
+    return Fix(
+        title=f"take the answer from a variable or an option instead of asking at {rank.where}; a launcher's ranks have no "
+        "terminal",
+        commands=('answer = os.environ.get("ANSWER", "y")   # in place of input(...)',),
+        needs="code change, job restart",
+    )
+
+
+def _other_end(shown: str) -> Fix:
+    pattern = re.sub(r"([\[\]*?\\])", r"\\\1", shown)
+    return Fix(
+        title="see which processes have the other end open, and whether the one that should write lives",
+        commands=(f"find /proc/[0-9]*/fd -lname {shlex.quote(pattern)} 2>/dev/null   # /proc/PID/fd/N",),
+        needs="nothing",
+    )

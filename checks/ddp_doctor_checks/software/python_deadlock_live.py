@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, Process, jobs, named
+from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.interpret.family import script_of
 from ddp_doctor.interpret.stage import LIBRARY, user_frames
@@ -35,7 +35,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             elif _at_a_lock(rank, process) and rank in view.culprits():
                 yield from _two_locks(rank, mine, process)
         if forked:
-            yield _fork(forked)
+            yield _fork(forked, view)
 
 
 def _at_a_lock(rank: JobRank, process: Process) -> bool:
@@ -120,9 +120,12 @@ def _two_locks(rank: JobRank, mine: Sequence[Stack], process: Process) -> Iterat
     }
 
 
-def _fork(forked: list[JobRank]) -> dict[str, Any]:
+def _fork(forked: list[JobRank], view: JobView) -> dict[str, Any]:
+    one = len(forked) == 1
+    size = view.job.world_size or len(view.ranks)
     return {
-        "summary": f"{named(forked)} were forked while another thread held a lock, and wait for it at {forked[0].where}",
+        "summary": f"{named(forked)} {'was' if one else 'were'} forked while another thread held a lock, and "
+        f"{'waits' if one else 'wait'} for it at {forked[0].where}",
         "because": "fork copies the lock as it is and not the thread that would release it (a Python lock, or OpenMP's after "
         "its threads have started)",
         "evidence": [rank.evidence(f"PID {rank.subject.pid}: {rank.text()}") for rank in forked[:4]],
@@ -131,7 +134,7 @@ def _fork(forked: list[JobRank]) -> dict[str, Any]:
                 title="spawn the ranks instead of forking them",
                 commands=(
                     'if __name__ == "__main__":',
-                    f'    mp.start_processes(worker, nprocs={len(forked)}, start_method="spawn")',
+                    f'    mp.start_processes(worker, nprocs={size}, start_method="spawn")',
                 ),
                 needs="code change, job restart",
             )

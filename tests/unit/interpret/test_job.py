@@ -55,6 +55,15 @@ def test_siblings_with_different_ports_are_parts_of_one_job() -> None:
     assert pids(ranked(0), ranked(1, port="29501")) == [[4100, 4101]]
 
 
+def test_ranks_that_their_arguments_number_are_one_job_whatever_their_ports() -> None:
+    def started(rank: int, port: str, *more: str) -> Any:
+        words = ("python", "train.py", f"--rank={rank}", "--port", port, *more)
+        return process(rank, parent=50, arguments=words)
+
+    assert pids(started(0, "29500"), started(1, "29511")) == [[4100, 4101]]
+    assert pids(started(0, "29500"), started(1, "29511", "--fold=2")) == [[4100], [4101]]
+
+
 def test_loopback_of_another_network_namespace_is_another_place() -> None:
     assert len(pids(ranked(0), ranked(0, pid=5000, network=2, parent=901, ancestors=(901,)))) == 2
 

@@ -173,3 +173,19 @@ def test_clear_a_launcher_on_the_main_thread_and_one_rank_in_a_thread() -> None:
     assert run_check(ThreadLaunch, *main, process(0, **AS_TYPED), again).findings == ()
     thread = job(waiting(0, 1, thread=4999, thread_name="train"), waiting(1, 0))
     assert run_check(ThreadLaunch, *thread, process(0), process(1)).findings == ()
+
+
+def test_the_place_of_the_store_is_mended_where_it_is_given() -> None:
+    given = (
+        waiting(0, 1, init_method="tcp://127.0.0.1:29500"),
+        waiting(1, 0, init_method="tcp://127.0.0.1:29511", master_port=29511),
+    )
+    (finding,) = run_check(MasterInconsistent, *job(*given), process(0), process(1)).findings
+    assert finding.confidence is Confidence.CERTAIN
+    assert finding.fixes[0].commands == ('init_method="tcp://127.0.0.1:29500"   # in rank 1',)
+
+
+def test_stores_of_two_hosts_may_be_two_jobs() -> None:
+    apart = waiting(0, 1), waiting(1, 0, master_address="10.0.0.2", master_port=29511)
+    (finding,) = run_check(MasterInconsistent, *job(*apart), process(0), process(1)).findings
+    assert finding.confidence is Confidence.LIKELY

@@ -52,13 +52,41 @@ def test_hit_a_pipe() -> None:
     ranks = job(collective(0, "all_reduce", 1), busy(1, stage=Stage.INITIALIZED, **IDLE), culprits=(1,))
     (finding,) = run_check(NotComm, *ranks, process(1, system_call="read", file="pipe:[4]")).findings
     assert "waits in read of pipe:[4]" in finding.summary
+    assert finding.fixes[0].commands[0].startswith("find /proc/[0-9]*/fd -lname 'pipe:\\[4\\]'")
+
+
+def test_hit_a_pipe_whose_writer_has_ended() -> None:
+    ranks = job(collective(0, "all_reduce", 1), busy(1, stage=Stage.INITIALIZED, **IDLE), culprits=(1,))
+    helper = process(None, pid=4300, parent=pid_of(1), state="Z")
+    (finding,) = run_check(NotComm, *ranks, process(1, system_call="read", file="pipe:[4]"), helper).findings
+    assert finding.summary.endswith("; a process that it started, PID 4300, has ended")
+
+
+def test_hit_a_question_on_standard_input() -> None:
+    asks = process(1, system_call="read", file="pipe:[4]", descriptor=0)
+    (finding,) = run_check(NotComm, *job(waiting(0, 1), busy(1, **IDLE), culprits=(1,)), process(0), asks).findings
+    assert finding.summary.startswith("rank 1 asks for input at train.py:88 prepare_dataset")
+    assert "instead of asking" in finding.fixes[0].title
+
+
+def test_hit_a_lock_that_another_rank_holds_in_a_collective() -> None:
+    ranks = job(collective(0, "barrier", 1), busy(1, stage=Stage.INITIALIZED, **IDLE), culprits=(1,))
+    locked = process(1, system_call="flock", file="/data/cache.lock", lock_holder=pid_of(0))
+    (finding,) = run_check(NotComm, *ranks, process(0), locked).findings
+    assert "which rank 0 holds, which stands in barrier" in finding.summary
+    assert "release the lock before" in finding.fixes[0].title
 
 
 def test_hit_the_data_loader() -> None:
     worker = busy(0, role="data-worker", rank=None, where="data.py:9 __getitem__", pid=4300, **IDLE)
-    ranks = job(collective(0, "all_reduce", 1), busy(1, doing="data", **IDLE), worker, culprits=(1,))
-    (finding,) = run_check(NotComm, *ranks, process(1)).findings
+    idle = busy(0, role="data-worker", rank=None, pid=4301, **IDLE)
+    foreign = busy(0, role="data-worker", rank=None, where="other.py:1 __getitem__", pid=4302, **IDLE)
+    rank = busy(1, doing="data", **IDLE)
+    ranks = job(collective(0, "all_reduce", 1), rank, foreign, idle, worker, culprits=(1,))
+    started = [process(None, pid=pid, parent=pid_of(number)) for pid, number in ((4300, 1), (4301, 1), (4302, 0))]
+    (finding,) = run_check(NotComm, *ranks, process(1), *started).findings
     assert "they stand at data.py:9 __getitem__" in finding.summary
+    assert [each.value for each in finding.evidence[1:]] == ["worker, waiting: data.py:9 __getitem__"]
 
 
 def test_clear_a_rank_that_works() -> None:
@@ -93,7 +121,8 @@ def test_hit_forked_while_a_lock_was_held() -> None:
     child = process(1, parent=4000, tasks=FUTEX)
     ranks = job(at_a_lock(1))
     (finding,) = run_check(PythonDeadlock, *ranks, parent, child, stack(1, ("take_lock", "train.py"))).findings
-    assert "were forked while another thread held a lock" in finding.summary
+    assert finding.summary.startswith("rank 1 was forked while another thread held a lock, and waits for it at")
+    assert "nprocs=2" in finding.fixes[0].commands[1]
 
 
 def test_hit_two_locks() -> None:
