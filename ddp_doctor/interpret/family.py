@@ -167,26 +167,41 @@ def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
     if _is_launcher(process):
         return "launcher"
     above = everyone.get(process.parent)
-    child_of_torch = above is not None and above.torch is not False and above.command != "pt_data_worker"
     if process.gone:
         return "rank" if above is not None and (_is_launcher(above) or _distributed(above)) else "other"
     if _distributed(process):
         return "rank"
     if process.asked:
         # a shell or wrapper that the user named stands for the ranks below it
-        below = any(process.pid in other.ancestors and _distributed(other) for other in everyone.values())
+        below = any(
+            process.pid in other.ancestors
+            and (_distributed(other) or (process.torch is False and _started_by_torch(other, everyone)))
+            for other in everyone.values()
+        )
         if below:
             return "parent"
         return "other" if process.python is False else "rank"
     if process.torch is False:
         return "other"
-    if child_of_torch and (process.torch or "--multiprocessing-fork" in words) and not process.gone:
+    if _started_by_torch(process, everyone):
         return "rank"
     if process.torch and any(
         other.parent == process.pid and other.torch and other.command != "pt_data_worker" for other in everyone.values()
     ):
         return "parent"
     return "other"
+
+
+def _started_by_torch(process: Process, everyone: Mapping[int, Process]) -> bool:
+    """Whether a process that has torch, or spawns such, forked or spawned this one; data workers are none."""
+    above = everyone.get(process.parent)
+    return (
+        above is not None
+        and above.torch is not False
+        and "pt_data_worker" not in (above.command, process.command)
+        and (process.torch is True or "--multiprocessing-fork" in process.arguments)
+        and not process.gone
+    )
 
 
 def _distributed(process: Process) -> bool:

@@ -149,6 +149,15 @@ def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
     assert family.roles == {900: "parent", 4100: "rank", 4101: "rank"}
 
 
+def test_a_python_wrapper_that_the_user_named_stands_for_what_torch_spawned_below_it() -> None:
+    wrapper = process(None, pid=900, arguments=("python", "submit.py"), asked=True, torch=False, parent=1)
+    script = process(None, pid=4000, parent=900, ancestors=(900,))
+    spawned = ("python", "-c", "spawn_main", "--multiprocessing-fork")
+    children = [process(None, pid=pid, parent=4000, ancestors=(4000, 900), arguments=spawned) for pid in (4100, 4101)]
+    (family,) = families([wrapper, script, *children], [])
+    assert family.roles == {900: "parent", 4000: "parent", 4100: "rank", 4101: "rank"}
+
+
 def test_a_process_whose_command_line_is_gone_costs_nothing() -> None:
     assert pids(ranked(0), ranked(1, arguments=())) == [[4100, 4101]]
 
