@@ -70,6 +70,7 @@ def examine(
     progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
     keep: Callable[[Facts], None] | None = None,
+    interrupted: str = "",
 ) -> Report:
     """Examine what the probes and the known facts show.
 
@@ -77,7 +78,8 @@ def examine(
     facts show anything at all. `waiting` says of them that
     the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
     of the probes that are still out. `started` is the monotonic time the call began, for the report. `keep` is given
-    the facts as they were observed, before anything was concluded from them.
+    the facts as they were observed, before anything was concluded from them. `interrupted` is how an examination ended
+    early whose facts are `known`.
     """
     started = time.monotonic() if started is None else started
     checks, ignored = (selection or Selection()).split(loaded.checks())
@@ -103,7 +105,9 @@ def examine(
                 separators,
                 examined=examined(meant),
                 waiting=waiting(meant),
-                interrupted=_cut_short(host, runs) if host is not None else "",
+                interrupted=_cut_short(host, runs)
+                if host is not None
+                else interrupted and f"{interrupted} before the end",
             ),
         )
         if diagnosis_before is not None or host is None or host.interrupted:
@@ -130,7 +134,7 @@ def examine(
         areas=tuple(area for area in areas if area is not None),
         pairs=tuple(pairs(meant)),
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
-        interrupted=(host.interrupted if host else "") or None,
+        interrupted=(host.interrupted if host else interrupted) or None,
     )
 
 

@@ -47,8 +47,14 @@ def presentable(name: str, value: str) -> str:
 
 def take(host: Host, facts: Facts) -> Iterable[Observation]:
     """Yield one Variable per examined name, then the entries of the conf files that NCCL would read."""
-    started_with = _environment_at_start(host)
     about = Subject(host=host.name)
+    yield from from_environment(host, about)
+    yield from _from_conf_files(host, facts, about)
+
+
+def from_environment(host: Host, about: Subject) -> Iterator[Variable]:
+    """One Variable per examined name of the environment."""
+    started_with = _environment_at_start(host)
     for name in sorted(filter(is_examined, host.environ)):
         value = host.environ[name]
         set_here = os.environ.get(name) == value and started_with.get(name) != value
@@ -59,7 +65,6 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
             value=presentable(name, value),
             inherited=not set_here,
         )
-    yield from _from_conf_files(host, facts, about)
 
 
 def _environment_at_start(host: Host) -> dict[str, str]:
