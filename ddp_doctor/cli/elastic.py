@@ -1,4 +1,4 @@
-"""What torchrun keeps between its attempts: a file in which a rank says why it ended, in a folder that it deletes itself."""
+"""Between two attempts of torchrun: the file in which a rank says why it ended, read and deleted by the next attempt."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Attempt:
         named = environ.get("TORCHELASTIC_ERROR_FILE", "")
         self._file = Path(named) if named else None
         self._count = number(environ.get("TORCHELASTIC_RESTART_COUNT")) or 0
+        self._last = self._count >= (number(environ.get("TORCHELASTIC_MAX_RESTARTS")) or 0)
 
     def told_before(self) -> Told | None:
         """The verdict that made the agent start its ranks again; None where there was none."""
@@ -38,6 +39,7 @@ class Attempt:
         before = attempt.with_name(f"attempt_{self._count - 1}") / rank / self._file.name
         try:
             said = json.loads(before.read_text(encoding="utf-8"))
+            before.unlink()
             text, code = said["message"]["message"], said["message"]["errorCode"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -48,7 +50,7 @@ class Attempt:
         return told
 
     def tell(self, report: Report, code: int) -> None:
-        """Say why this rank ends; torchrun quotes it in place of `error_file: <N/A>`."""
+        """Say why this rank ends, where torchrun would start it again for that."""
         if code == 0:
             return
         worst = report.findings[:1]
@@ -56,11 +58,11 @@ class Attempt:
         self._write(Told(code=code, text=text))
 
     def _write(self, told: Told) -> None:
-        if self._file is None:
+        if self._file is None or self._last:
             return
-        extra = {"py_callstack": "", "timestamp": str(int(time.time()))}
+        extra = {"py_callstack": MARK + told.text, "timestamp": str(int(time.time()))}
         message = {"message": MARK + told.text, "errorCode": told.code, "extraInfo": extra}
         try:
             self._file.write_text(json.dumps({"message": message}), encoding="utf-8")
         except OSError:
-            pass  # the folder is the agent's; without the file only its summary says less
+            pass  # the folder is the agent's; without the file the report is printed once more

@@ -14,6 +14,7 @@ from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import Ending
 from ddp_doctor.cli.wish import Wish
 from ddp_doctor.facts.attendance import Attendance, Attendee
+from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.meeting.attend import attend
 from ddp_doctor.meeting.identity import Identity, identity
@@ -31,6 +32,10 @@ SECONDS_PER_RANK = 0.02
 """Launchers start ranks one after another, and images are pulled by each node for itself."""
 GATHER_SECONDS = 3.0
 """The ranks of one host have come by then, or it is looked at as those see it that are here."""
+
+
+COMMON_SCRIPT = "ddp-doctor run"
+"""What ranks that merely share a shell have in common."""
 
 
 def default_wait(launcher: Launcher) -> float:
@@ -51,7 +56,7 @@ def examine_rank(out: Output, wish: Wish, launcher: Launcher, *, wait: float | N
         return told.code
     ending = Ending()
     me = _attendee(launcher)
-    who = identity(os.environ, spawned=False, script=os.path.join(me.cwd, me.script), meet_port=meet_port)
+    who = identity(os.environ, spawned=False, script=COMMON_SCRIPT, meet_port=meet_port)
     return _Rank(out, wish, me, who, ending, attempt).take_part(wait or default_wait(launcher))
 
 
@@ -149,10 +154,13 @@ class Examination:
         from ddp_doctor.rank.examination import rows
         from ddp_doctor.saved import from_tables
 
+        untried = CommunicatorStop.kind()
         facts = Facts((*party, attendance), (), (Attendee.kind(),))
         for tables in seen:
             observed = from_tables(enumerate(tables, 1))
-            facts = facts.plus(observed, observed.absents, observed.looked_for)
+            # that no trial was made, for want of an NCCL, leaves nothing open where the ranks themselves have met
+            absents = [each for each in observed.absents if not (each.kind == untried and each.status == "absent")]
+            facts = facts.plus(observed, absents, observed.looked_for)
         hosts = tuple(dict.fromkeys(each.subject.host for each in party))
         report = examine(
             "run",
@@ -187,6 +195,7 @@ def _attendee(launcher: Launcher) -> Attendee:
         local_world_size=launcher.local_world_size or found.local_world_size,
         address=found.address or first_node(os.environ),
         where="",
+        script="",
     )
 
 
@@ -199,6 +208,8 @@ def _merged(party: Sequence[Attendee], attendance: Attendance) -> str | None:
     here = len(party)
     if attendance.by == "alone" or (attendance.lost and 0 in attendance.missing):
         return None if attendance.lost else f"{here} of {attendance.world_size} ranks here"
+    if here == 1:
+        return f"1 of {attendance.world_size} ranks came"
     hosts = len({each.subject.host for each in party})
     way = (
         "over a TCP port of the doctor's own" if attendance.by == "port" and hosts > 1 else "over a socket of this host"
