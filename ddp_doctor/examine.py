@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 import ddp_doctor
-from ddp_doctor.collect import Probe, closure, collect, wanted_kinds
+from ddp_doctor.collect import Collected, Probe, closure, collect, wanted_kinds
 from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
-from ddp_doctor.interpret import interpret, interpreters, raw_kinds
+from ddp_doctor.interpret import Interpreter, interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
 from ddp_doctor.model import (
     Check,
@@ -87,7 +87,7 @@ def examine(
     runs: tuple[ProbeRun, ...] = ()
     every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
-    chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
+    chosen = _wanted(every, checks, meanings)
     separators = [each for each in loaded.pack.separators if not _repeats(each, command)]
     diagnosis = None
     while True:
@@ -136,6 +136,24 @@ def examine(
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
         interrupted=(host.interrupted if host else interrupted) or None,
     )
+
+
+def observe(
+    loaded: Loaded,
+    host: Host,
+    probes: Sequence[Probe],
+    selection: Selection,
+    progress: Callable[[tuple[str, ...]], None] | None = None,
+) -> Collected:
+    """What these probes bring where the judgement on it is made elsewhere, together with what other hosts show."""
+    checks, _ = selection.split(loaded.checks())
+    chosen = _wanted((*probes, *loaded.pack.probes), checks, (*interpreters(), *loaded.pack.interpreters))
+    return collect(host, chosen, Facts(), progress)
+
+
+def _wanted(probes: Sequence[Probe], checks: Sequence[Check], meanings: Sequence[Interpreter]) -> tuple[Probe, ...]:
+    kinds = raw_kinds(wanted_kinds(checks), meanings)
+    return tuple(closure([probe for probe in probes if not probe.separates], kinds))
 
 
 def _cut_short(host: Host, runs: Iterable[ProbeRun]) -> str:

@@ -20,7 +20,8 @@ from ddp_doctor.meeting.attend import attend
 from ddp_doctor.meeting.identity import Identity, identity
 from ddp_doctor.meeting.messages import Verdict
 from ddp_doctor.meeting.terms import Terms
-from ddp_doctor.model import Facts, Report
+from ddp_doctor.model import Facts, LeftBehind, ProbeRun, Report
+from ddp_doctor.probes.interpreter import Choice
 from ddp_doctor.rank.outcome import elsewhere, last_known
 from ddp_doctor.rank.own_facts import own_facts
 from ddp_doctor.rank.who import first_node
@@ -112,7 +113,9 @@ class Examination:
 
     def __init__(self, out: Output, wish: Wish, ending: Ending) -> None:
         self._out, self._wish, self._ending = out, wish, ending
-        self._own: Report | None = None
+        self._choice: Choice | None = None
+        self._runs: tuple[ProbeRun, ...] = ()
+        self._undead: dict[int, str] = {}
 
     def prepare(self) -> None:
         """Import what judging takes."""
@@ -122,17 +125,21 @@ class Examination:
 
     def observe(self, leader: Attendee) -> list[dict[str, Any]]:
         """What the probes of this machine bring, in the environment of the first of its ranks."""
-        from ddp_doctor.cli.run import examine_with, open_host
+        from ddp_doctor.cli.run import open_host, probes_of
+        from ddp_doctor.examine import observe
+        from ddp_doctor.packs import load_packs
         from ddp_doctor.probes.variables import is_examined
         from ddp_doctor.saved import to_tables
 
         environ = dict(os.environ)
         if leader.subject.pid != os.getpid():
             environ = {name: value for name, value in environ.items() if not is_examined(name)} | leader.variables
-        choice, host = open_host(self._out, self._wish, environ)
+        self._choice, host = open_host(self._out, self._wish, environ)
         self._ending.interrupts(host)
-        self._own = examine_with(self._out, self._wish, host, choice)
-        return to_tables(self._out.facts)
+        collected = observe(load_packs(), host, probes_of(self._wish), self._wish.selection, self._out.waiting)
+        host.close()
+        self._runs, self._undead = collected.runs, host.undead
+        return to_tables(collected.facts)
 
     def ahead(self, leader: Attendee, tables: Sequence[dict[str, Any]]) -> bool:
         """Nobody goes on into init from here."""
@@ -167,23 +174,19 @@ class Examination:
             load_packs(),
             known=facts,
             selection=self._wish.selection,
-            describe=lambda facts: target(facts, hosts, None),
+            describe=lambda facts: target(facts, hosts, self._choice),
             rows=rows,
             pairs=pairs,
             started=self._out.started,
             keep=self._out.keep,
             interrupted=self._ending.how,
         )
-        own = self._own
-        described = msgspec.structs.replace(
-            report.target,
-            world_size=attendance.world_size,
-            merged=_merged(party, attendance),
-            python=own.target.python if own else None,
-            why_python=own.target.why_python if own else None,
-        )
+        merged = _merged(party, attendance)
         return msgspec.structs.replace(
-            report, target=described, probes=own.probes if own else (), left_behind=own.left_behind if own else ()
+            report,
+            target=msgspec.structs.replace(report.target, world_size=attendance.world_size, merged=merged),
+            probes=self._runs,
+            left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in self._undead.items()),
         )
 
 

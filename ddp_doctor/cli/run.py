@@ -13,6 +13,7 @@ import typer
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
 from ddp_doctor.cli.wish import Wish
+from ddp_doctor.collect import Probe
 from ddp_doctor.examine import examine
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.launch import Launcher, Variable
@@ -30,7 +31,19 @@ from ddp_doctor.probes.scripts import scripts_probe
 def examine_node(out: Output, wish: Wish) -> Report:
     """The report on this node, this environment and, where given, the script."""
     choice, host = open_host(out, wish, os.environ)
-    return examine_with(out, wish, interrupts_end(host), choice)
+    interrupts_end(host)
+    return examine(
+        "run",
+        load_packs(),
+        host=host,
+        probes=probes_of(wish),
+        selection=wish.selection,
+        describe=lambda facts: target(facts, (host.name,), choice),
+        pairs=pairs,
+        started=out.started,
+        progress=out.waiting,
+        keep=out.keep,
+    )
 
 
 def open_host(out: Output, wish: Wish, environ: Mapping[str, str]) -> tuple[Choice, Host]:
@@ -49,20 +62,9 @@ def open_host(out: Output, wish: Wish, environ: Mapping[str, str]) -> tuple[Choi
     return choice, host
 
 
-def examine_with(out: Output, wish: Wish, host: Host, choice: Choice) -> Report:
-    """The report on what such a host shows."""
-    return examine(
-        "run",
-        load_packs(),
-        host=host,
-        probes=(*probes_for_run(), *((scripts_probe([str(wish.script)]),) if wish.script else ())),
-        selection=wish.selection,
-        describe=lambda facts: target(facts, (host.name,), choice),
-        pairs=pairs,
-        started=out.started,
-        progress=out.waiting,
-        keep=out.keep,
-    )
+def probes_of(wish: Wish) -> tuple[Probe, ...]:
+    """The probes of a node, and what reads the script where one was given."""
+    return (*probes_for_run(), *((scripts_probe([str(wish.script)]),) if wish.script else ()))
 
 
 def pairs(facts: Facts) -> Iterator[GpuPair]:

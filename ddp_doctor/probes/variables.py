@@ -6,13 +6,16 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.software import TorchInstall
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts, Subject
-from ddp_doctor.readers.nccl_conf import Version, entries
+
+if TYPE_CHECKING:
+    from ddp_doctor.readers.nccl_conf import Version
 
 EXAMINED_VARIABLES = (
     # ranks and rendezvous
@@ -74,6 +77,8 @@ def _environment_at_start(host: Host) -> dict[str, str]:
 
 
 def _from_conf_files(host: Host, facts: Facts, about: Subject) -> Iterator[Observation]:
+    from ddp_doctor.readers.nccl_conf import entries  # each rank of a job imports this module, few read such files
+
     version = nccl_version(facts)
     files = conf_files(host, version)
     answer = host.ask("read_files", {"paths": files, "limit": 1 << 16})
