@@ -142,11 +142,11 @@ def observe(
     loaded: Loaded,
     host: Host,
     probes: Sequence[Probe],
-    selection: Selection,
+    selection: Selection | None,
     progress: Callable[[tuple[str, ...]], None] | None = None,
 ) -> Collected:
     """What these probes bring where the judgement on it is made elsewhere, together with what other hosts show."""
-    checks, _ = selection.split(loaded.checks())
+    checks, _ = (selection or Selection()).split(loaded.checks())
     chosen = _wanted((*probes, *loaded.pack.probes), checks, (*interpreters(), *loaded.pack.interpreters))
     return collect(host, chosen, Facts(), progress)
 

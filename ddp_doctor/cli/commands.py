@@ -462,6 +462,8 @@ def _output(
 
 
 def _selection(select: list[str] | None, ignore: list[str] | None, context: typer.Context) -> Any:
+    if not select and not ignore and not context.obj["reasons"]:
+        return None  # all checks; knowing their names costs each rank of a job an import
     from ddp_doctor.cli.catalogue import selection
 
     return selection(_split(select), dict.fromkeys(_split(ignore), "") | context.obj["reasons"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `run` that concern what is examined."""
 
-    selection: Selection
+    selection: Selection | None
     timeout: float
     probe_timeout: float
     nproc: int | None = None

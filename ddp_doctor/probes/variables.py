@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -32,13 +31,15 @@ EXAMINED_VARIABLES = (
     "http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "no_grpc_proxy",
 )  # fmt: skip
+_EXACT = frozenset(EXAMINED_VARIABLES)
+_PREFIXES = tuple(name[:-1] for name in EXAMINED_VARIABLES if name.endswith("*"))
 SECRET = re.compile(r"PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIAL|_KEY", re.IGNORECASE)
 READ_BY_SOMEBODY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_examined(name: str) -> bool:
     """Whether a variable of that name is looked at; the values of all others stay where they are."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in EXAMINED_VARIABLES)
+    return name in _EXACT or name.startswith(_PREFIXES)
 
 
 def presentable(name: str, value: str) -> str:
