@@ -15,6 +15,7 @@ from ddp_doctor.cli.signals import Ending
 from ddp_doctor.cli.wish import Wish
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.communicator import CommunicatorStop
+from ddp_doctor.facts.job import numbers
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.meeting.attend import attend
 from ddp_doctor.meeting.identity import Identity, identity
@@ -77,6 +78,7 @@ class _Rank:
             observe_after_s=min(GATHER_SECONDS, wait / 2),
             thorough=True,
             speak=lambda verdict: self._speak(_report(verdict)),
+            missed=self._missed,
             stopped=lambda: bool(self._ending.how),
         )
         attended = attend(
@@ -98,6 +100,10 @@ class _Rank:
         self._attempt.tell(report, code)
         self._ending.no_more()
         return code
+
+    def _missed(self, ranks: Sequence[int]) -> None:
+        if ranks and not self._ending.how:
+            self._out.say(f"{numbers(ranks)} did not come in time; probes of this host are still out")
 
     def _speak(self, report: Report) -> None:
         rank = self._me.rank or 0

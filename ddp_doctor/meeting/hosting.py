@@ -73,7 +73,7 @@ class Hosting:
         self._me, self._identity, self._work, self._upstream = me, identity, work, upstream
         self._started, self._end = started, end
         self._terms, self._observed_s = terms, terms.observed_s
-        self._spoken = False
+        self._spoken = self._missed = False
         self._opened = time.monotonic()
         self._patience = silence(end - started)
         self._roll = Roll(identity.sure)
@@ -235,7 +235,11 @@ class Hosting:
 
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
-            if self._settled(now) and not (self._unseen() and now < self._end + self._observed_s):
+            kept = self._unseen() and now < self._end + self._observed_s
+            if kept and now >= self._end and not self._missed and self._terms.missed is not None:
+                self._missed = True
+                self._terms.missed(self._roll.missing())
+            if self._settled(now) and not kept:
                 self._look_for_stopped()
                 self._party = self._roll.party(over=now >= self._end)
                 by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"

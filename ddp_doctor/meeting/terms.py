@@ -29,6 +29,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the verdict waits for the probes of every machine, and a machine is looked at once, whoever comes later."""
     speak: Callable[[Verdict], None] | None = None
     """What the rank does that speaks for all; nobody ends before it has returned. None: every rank ends at the verdict."""
+    missed: Callable[[tuple[int, ...]], None] | None = None
+    """Told which ranks have not come when the time is over, where probes still keep the verdict."""
     stopped: Callable[[], bool] = _never
     """Whether this process was told to end: the verdict is then drawn from what is there."""
 
