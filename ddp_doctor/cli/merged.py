@@ -15,7 +15,6 @@ from ddp_doctor.cli.signals import Ending
 from ddp_doctor.cli.wish import Wish
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.communicator import CommunicatorStop
-from ddp_doctor.facts.job import numbers
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.meeting.attend import attend
 from ddp_doctor.meeting.identity import Identity, identity
@@ -102,6 +101,8 @@ class _Rank:
         return code
 
     def _missed(self, ranks: Sequence[int]) -> None:
+        from ddp_doctor.facts.job import numbers
+
         if ranks and not self._ending.how:
             self._out.say(f"{numbers(ranks)} did not come in time; probes of this host are still out")
 

@@ -49,7 +49,7 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
 
 def _interfaces(attendees: Sequence[Attendee]) -> Iterator[dict[str, Any]]:
     """Interfaces have other names on another host, and one name on one."""
-    for machine in dict.fromkeys(each.machine for each in attendees):
+    for machine in dict.fromkeys(each.machine for each in attendees if each.machine):
         here = [each for each in attendees if each.machine == machine]
         for name in INTERFACES:
             found = disagreement(here, lambda each: each.variables.get(name, ""))  # noqa: B023
