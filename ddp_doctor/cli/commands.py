@@ -218,7 +218,7 @@ def run(
         float | None,
         _option(
             "--wait",
-            help="Seconds to wait for the other ranks. Default: 20, and more in a large job; 10 where RANK was set by hand.",
+            help="Seconds to wait for the other ranks. Default: 20, more in a large job, none for RANK set by hand.",
             min=0.1,
             max=MOST_SECONDS,
         ),

@@ -13,6 +13,7 @@ from ddp_doctor.interpret.launcher import number
 from ddp_doctor.model import Report
 
 MARK = "ddp-doctor: "
+OTHERS_SECONDS = 5.0
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class Attempt:
         try:
             said = json.loads(before.read_text(encoding="utf-8"))
             before.unlink()
+            _wait_for_others(before.parents[1])
             text, code = said["message"]["message"], said["message"]["errorCode"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -66,3 +68,10 @@ class Attempt:
             self._file.write_text(json.dumps({"message": message}), encoding="utf-8")
         except OSError:
             pass  # the folder is the agent's; without the file the report is printed once more
+
+
+def _wait_for_others(attempt: Path) -> None:
+    """Until the other ranks here have read theirs too: the agent kills them as soon as one ends."""
+    give_up = time.monotonic() + OTHERS_SECONDS
+    while time.monotonic() < give_up and any(attempt.glob("*/error.json")):
+        time.sleep(0.05)

@@ -27,7 +27,6 @@ from ddp_doctor.rank.own_facts import own_facts
 from ddp_doctor.rank.who import first_node
 
 WAIT_SECONDS = 20.0
-WAIT_BY_HAND_SECONDS = 10.0
 MOST_WAIT_SECONDS = 120.0
 SECONDS_PER_RANK = 0.02
 """Launchers start ranks one after another, and images are pulled by each node for itself."""
@@ -41,8 +40,9 @@ COMMON_SCRIPT = "ddp-doctor run"
 
 def default_wait(launcher: Launcher) -> float:
     """For how long the other ranks are waited for, in seconds."""
-    least = WAIT_BY_HAND_SECONDS if launcher.name == "by hand" else WAIT_SECONDS
-    return min(MOST_WAIT_SECONDS, least + SECONDS_PER_RANK * (launcher.world_size or 1))
+    if launcher.name == "by hand":
+        return GATHER_SECONDS
+    return min(MOST_WAIT_SECONDS, WAIT_SECONDS + SECONDS_PER_RANK * (launcher.world_size or 1))
 
 
 def examine_rank(out: Output, wish: Wish, launcher: Launcher, *, wait: float | None, meet_port: int | None) -> int:
@@ -58,22 +58,33 @@ def examine_rank(out: Output, wish: Wish, launcher: Launcher, *, wait: float | N
     ending = Ending()
     me = _attendee(launcher)
     who = identity(os.environ, spawned=False, script=COMMON_SCRIPT, meet_port=meet_port)
-    return _Rank(out, wish, me, who, ending, attempt).take_part(wait or default_wait(launcher))
+    by_hand = launcher.name == "by hand"
+    examination = Examination(out, wish, ending, expects=wait is not None or not by_hand)
+    rank = _Rank(out, examination, me, who, ending, attempt, by_hand)
+    return rank.take_part(wait or default_wait(launcher), wish.timeout)
 
 
 class _Rank:
     """This rank's part in it."""
 
-    def __init__(self, out: Output, wish: Wish, me: Attendee, who: Identity, ending: Ending, attempt: Attempt) -> None:
-        self._out, self._me, self._who, self._ending, self._attempt = out, me, who, ending, attempt
-        self._examination = Examination(out, wish, ending)
+    def __init__(
+        self,
+        out: Output,
+        examination: Examination,
+        me: Attendee,
+        who: Identity,
+        ending: Ending,
+        attempt: Attempt,
+        by_hand: bool,
+    ) -> None:
+        self._out, self._examination, self._me, self._who = out, examination, me, who
+        self._ending, self._attempt, self._by_hand = ending, attempt, by_hand
         self._own_code: int | None = None
-        self._timeout = wish.timeout
 
-    def take_part(self, wait: float) -> int:
+    def take_part(self, wait: float, timeout: float) -> int:
         end = time.monotonic() + wait
         terms = Terms(
-            observed_s=max(0.5, self._out.started + self._timeout - end),
+            observed_s=max(0.5, self._out.started + timeout - end),
             observe_after_s=min(GATHER_SECONDS, wait / 2),
             thorough=True,
             speak=lambda verdict: self._speak(_report(verdict)),
@@ -103,23 +114,26 @@ class _Rank:
     def _missed(self, ranks: Sequence[int]) -> None:
         from ddp_doctor.facts.job import numbers
 
-        if ranks and not self._ending.how:
+        if ranks and self._examination.expects and not self._ending.how:
             self._out.say(f"{numbers(ranks)} did not come in time; probes of this host are still out")
 
     def _speak(self, report: Report) -> None:
-        rank = self._me.rank or 0
-        if report.target.merged:
+        if report.target.merged or not self._examination.expects:
             self._own_code = self._out.write(report)
             return
-        self._out.of_rank(rank)
-        self._own_code = self._out.write_line(_line(self._me, report), report)
+        self._out.of_rank(self._me.rank or 0)
+        # a person in a shell wants all of it; of a large job each node that is cut off would print its own
+        line = _line(self._me, report)
+        self._own_code = self._out.write(report) if self._by_hand else self._out.write_line(line, report)
 
 
 class Examination:
     """What the host of the meeting does with it: the probes of `run` once for its machine, and one judgement on all."""
 
-    def __init__(self, out: Output, wish: Wish, ending: Ending) -> None:
+    def __init__(self, out: Output, wish: Wish, ending: Ending, *, expects: bool) -> None:
         self._out, self._wish, self._ending = out, wish, ending
+        self.expects = expects
+        """Whether other ranks are surely on their way; variables in a shell may merely have been set for a look at it."""
         self._choice: Choice | None = None
         self._runs: tuple[ProbeRun, ...] = ()
         self._undead: dict[int, str] = {}
@@ -169,12 +183,13 @@ class Examination:
         from ddp_doctor.saved import from_tables
 
         untried = CommunicatorStop.kind()
-        facts = Facts((*party, attendance), (), (Attendee.kind(),))
+        alone = len(party) == 1 and not self.expects
+        facts = Facts() if alone else Facts((*party, attendance), (), (Attendee.kind(),))
         for tables in seen:
             observed = from_tables(enumerate(tables, 1))
             # that no trial was made, for want of an NCCL, leaves nothing open where the ranks themselves have met
-            absents = [each for each in observed.absents if not (each.kind == untried and each.status == "absent")]
-            facts = facts.plus(observed, absents, observed.looked_for)
+            known = [each for each in observed.absents if alone or each.kind != untried or each.status != "absent"]
+            facts = facts.plus(observed, known, observed.looked_for)
         hosts = tuple(dict.fromkeys(each.subject.host for each in party))
         report = examine(
             "run",
@@ -191,7 +206,9 @@ class Examination:
         merged = _merged(party, attendance)
         return msgspec.structs.replace(
             report,
-            target=msgspec.structs.replace(report.target, world_size=attendance.world_size, merged=merged),
+            target=report.target
+            if alone
+            else msgspec.structs.replace(report.target, world_size=attendance.world_size, merged=merged),
             probes=self._runs,
             left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in self._undead.items()),
         )

@@ -115,15 +115,33 @@ def test_rank_zero_alone_writes_the_file(room: Path, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_cannot_reach_rank_zero_says_so_in_one_line(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpirun"
+    launcher.write_text('#!/bin/sh\n"$@"\nexit $?\n')
+    launcher.chmod(0o755)
     # 192.0.2.0/24 is nobody's address
-    by_hand = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "29500"}
+    rank = {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "MASTER_ADDR": "192.0.2.1",
+        "MASTER_PORT": "29500",
+    }
     done = subprocess.run(
-        [*RUN, "--wait", "4", "-o", str(tmp_path / "report")],
-        env=ENVIRON | by_hand, capture_output=True, text=True, timeout=90, check=False,
+        [str(launcher), *RUN, "--wait", "4", "-o", str(tmp_path / "report")],
+        env=ENVIRON | rank, capture_output=True, text=True, timeout=90, check=False,
     )  # fmt: skip
     assert done.stdout.count("\n") == 1, done.stdout
     assert done.stdout.startswith("rank 1 of 2 on ") and "not merged with rank 0: DDP" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["report.rank1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"report.rank1", "mpirun"}
+
+
+def test_variables_in_a_shell_wait_for_nobody_unless_told_to() -> None:
+    by_hand = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    done = subprocess.run(
+        [*RUN, "--format", "json"], env=ENVIRON | by_hand, capture_output=True, text=True, timeout=60, check=False
+    )
+    report = json.loads(done.stdout)
+    assert report["target"]["merged"] is None and report["ranks"] == []
+    assert [each["id"] for each in report["findings"] if each["severity"] != "note"] == []
 
 
 def test_torchrun_that_is_terminated_still_brings_the_whole_report(room: Path) -> None:
