@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 import ddp_doctor
-from ddp_doctor.collect import Probe, closure, collect, wanted_kinds
+from ddp_doctor.collect import Collected, Probe, closure, collect, wanted_kinds
 from ddp_doctor.diagnosis import Diagnosis, diagnose
 from ddp_doctor.host import Host
-from ddp_doctor.interpret import interpret, interpreters, raw_kinds
+from ddp_doctor.interpret import Interpreter, interpret, interpreters, raw_kinds
 from ddp_doctor.judge import judge
 from ddp_doctor.model import (
     Check,
@@ -70,6 +70,7 @@ def examine(
     progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
     keep: Callable[[Facts], None] | None = None,
+    interrupted: str = "",
 ) -> Report:
     """Examine what the probes and the known facts show.
 
@@ -77,7 +78,8 @@ def examine(
     facts show anything at all. `waiting` says of them that
     the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
     of the probes that are still out. `started` is the monotonic time the call began, for the report. `keep` is given
-    the facts as they were observed, before anything was concluded from them.
+    the facts as they were observed, before anything was concluded from them. `interrupted` is how an examination ended
+    early whose facts are `known`.
     """
     started = time.monotonic() if started is None else started
     checks, ignored = (selection or Selection()).split(loaded.checks())
@@ -85,7 +87,7 @@ def examine(
     runs: tuple[ProbeRun, ...] = ()
     every = (*probes, *loaded.pack.probes) if host is not None else ()
     meanings = (*interpreters(), *loaded.pack.interpreters)
-    chosen = closure([probe for probe in every if not probe.separates], raw_kinds(wanted_kinds(checks), meanings))
+    chosen = _wanted(every, checks, meanings)
     separators = [each for each in loaded.pack.separators if not _repeats(each, command)]
     diagnosis = None
     while True:
@@ -103,7 +105,9 @@ def examine(
                 separators,
                 examined=examined(meant),
                 waiting=waiting(meant),
-                interrupted=_cut_short(host, runs) if host is not None else "",
+                interrupted=_cut_short(host, runs)
+                if host is not None
+                else interrupted and f"{interrupted} before the end",
             ),
         )
         if diagnosis_before is not None or host is None or host.interrupted:
@@ -130,8 +134,26 @@ def examine(
         areas=tuple(area for area in areas if area is not None),
         pairs=tuple(pairs(meant)),
         left_behind=tuple(LeftBehind(pid=pid, worker=worker) for pid, worker in (host.undead if host else {}).items()),
-        interrupted=(host.interrupted if host else "") or None,
+        interrupted=(host.interrupted if host else interrupted) or None,
     )
+
+
+def observe(
+    loaded: Loaded,
+    host: Host,
+    probes: Sequence[Probe],
+    selection: Selection | None,
+    progress: Callable[[tuple[str, ...]], None] | None = None,
+) -> Collected:
+    """What these probes bring where the judgement on it is made elsewhere, together with what other hosts show."""
+    checks, _ = (selection or Selection()).split(loaded.checks())
+    chosen = _wanted((*probes, *loaded.pack.probes), checks, (*interpreters(), *loaded.pack.interpreters))
+    return collect(host, chosen, Facts(), progress)
+
+
+def _wanted(probes: Sequence[Probe], checks: Sequence[Check], meanings: Sequence[Interpreter]) -> tuple[Probe, ...]:
+    kinds = raw_kinds(wanted_kinds(checks), meanings)
+    return tuple(closure([probe for probe in probes if not probe.separates], kinds))
 
 
 def _cut_short(host: Host, runs: Iterable[ProbeRun]) -> str:

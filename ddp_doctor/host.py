@@ -27,6 +27,8 @@ KEPT_VARIABLES = (
     "NCCL_*", "RCCL_*", "GLOO_*", "TP_*", "UCX_*", "FI_*", "OMP_*", "MKL_*", "KMP_*", "OPENBLAS_*",
     "USE_LIBUV", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
+_KEPT = frozenset(KEPT_VARIABLES)
+_KEPT_PREFIXES = tuple(name[:-1] for name in KEPT_VARIABLES if name.endswith("*"))
 DROPPED_VARIABLES = (
     # a probe that inherits one of these writes into the job's own files (seen: NCCL truncates NCCL_DEBUG_FILE)
     "NCCL_DEBUG*", "NCCL_*DUMP*", "NCCL_INSPECTOR_*", "NCCL_PROFILER_*", "RCCL_*DUMP*", "TORCH_*DUMP*", "TORCH_FR_*",
@@ -42,7 +44,7 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in environ.items()
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in KEPT_VARIABLES)
+        if (name in _KEPT or name.startswith(_KEPT_PREFIXES))
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in DROPPED_VARIABLES)
     }
     # empty beats a value from nccl.conf, which NCCL sets only where the environment has none

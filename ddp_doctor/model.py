@@ -396,6 +396,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     gpu_name: str | None = None
     python: str | None = None
     why_python: str | None = None
+    merged: str | None = None
+    """Which ranks were judged together, and how they met; None where one process examined its node."""
 
 
 class Redacted(msgspec.Struct, frozen=True, kw_only=True):

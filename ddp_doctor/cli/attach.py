@@ -16,7 +16,7 @@ from ddp_doctor.running_job import examine_running
 def examine_job(
     out: Output,
     pids: Sequence[int],
-    selection: Selection,
+    selection: Selection | None,
     timeout: float,
     probe_timeout: float,
     *,

@@ -62,17 +62,9 @@ def _examined(out: Output, paths: list[str], pids: list[int], timeout: float, pr
 
         return examine_files(out, paths, everything, timeout)
     from ddp_doctor.cli.run import examine_node
+    from ddp_doctor.cli.wish import Wish
 
-    return examine_node(
-        out,
-        nproc=None,
-        script=None,
-        active="auto",
-        selection=everything,
-        timeout=timeout,
-        probe_timeout=probe_timeout,
-        python=None,
-    )
+    return examine_node(out, Wish(selection=everything, timeout=timeout, probe_timeout=probe_timeout))
 
 
 def _written(path: Path, manifest: Manifest, report: Report) -> list[str]:

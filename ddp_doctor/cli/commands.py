@@ -211,6 +211,22 @@ def run(
         Path | None, _option("--script", help="Also read this training script, without running it.", exists=True)
     ] = None,
     active: Annotated[Active, _option("--active", help="Whether probes may use the GPUs.")] = Active.AUTO,
+    alone: Annotated[
+        bool, _option("--alone", help="As a rank of a launcher: examine just this node, and meet no other ranks.")
+    ] = False,
+    wait: Annotated[
+        float | None,
+        _option(
+            "--wait",
+            help="Seconds to wait for the other ranks. Default: 20, more in a large job, none for RANK set by hand.",
+            min=0.1,
+            max=MOST_SECONDS,
+        ),
+    ] = None,
+    meet_port: Annotated[
+        int | None,
+        _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
+    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
@@ -220,20 +236,26 @@ def run(
         raise typer.BadParameter(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
+    from ddp_doctor.cli.wish import Wish
+    from ddp_doctor.rank.who import who_am_i
+
+    wish = Wish(
+        nproc=nproc,
+        script=script,
+        active=active.value,
+        selection=shared.selection,
+        timeout=timeout,
+        probe_timeout=probe_timeout,
+        python=python,
+    )
+    launcher = None if alone else who_am_i(os.environ)
+    if launcher is not None:
+        from ddp_doctor.cli.merged import examine_rank
+
+        raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))
     from ddp_doctor.cli.run import examine_node
 
-    shared.out.deliver(
-        examine_node(
-            shared.out,
-            nproc=nproc,
-            script=script,
-            active=active.value,
-            selection=shared.selection,
-            timeout=timeout,
-            probe_timeout=probe_timeout,
-            python=python,
-        )
-    )
+    shared.out.deliver(examine_node(shared.out, wish))
 
 
 @app.command()
@@ -440,6 +462,8 @@ def _output(
 
 
 def _selection(select: list[str] | None, ignore: list[str] | None, context: typer.Context) -> Any:
+    if not select and not ignore and not context.obj["reasons"]:
+        return None  # all checks; knowing their names costs each rank of a job an import
     from ddp_doctor.cli.catalogue import selection
 
     return selection(_split(select), dict.fromkeys(_split(ignore), "") | context.obj["reasons"])

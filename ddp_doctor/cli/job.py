@@ -22,7 +22,7 @@ from ddp_doctor.readers.log import LogReader
 from ddp_doctor.readers.many import read_paths
 
 
-def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeout: float) -> Report:
+def examine_files(out: Output, paths: Sequence[str], selection: Selection | None, timeout: float) -> Report:
     """What these logs, dumps, folders and archives show; a Python file is read as the job's script."""
     loaded = load_packs()
     scripts = [path for path in paths if path.endswith(".py")]

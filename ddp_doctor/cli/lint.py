@@ -15,7 +15,7 @@ from ddp_doctor.packs import load_packs
 from ddp_doctor.probes.scripts import scripts_probe
 
 
-def examine_scripts(out: Output, scripts: Sequence[Path], selection: Selection, timeout: float) -> Report:
+def examine_scripts(out: Output, scripts: Sequence[Path], selection: Selection | None, timeout: float) -> Report:
     """What these scripts and folders of scripts do to a launch; nothing to examine where no Python file could be read.
 
     Where none could be parsed, having no verdict is not passed over.

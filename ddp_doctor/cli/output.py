@@ -83,6 +83,10 @@ class Output:
 
     def deliver(self, report: Report) -> NoReturn:
         """Write the report and exit with its code; what cannot be written is said on stderr with code 3."""
+        raise typer.Exit(self.write(report))
+
+    def write(self, report: Report) -> int:
+        """Write the report; returns its exit code, or 3 where it cannot be written."""
         if self._live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -94,10 +98,10 @@ class Output:
                 self.say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
             else:
-                raise typer.Exit(code)
+                return code
         if sys.stdout is None:
             self.say("stdout is closed and no -o FILE was given: the report is lost, the exit code stands")
-            raise typer.Exit(code)
+            return code
         text = self._rendered(report, terminal=sys.stdout.isatty())
         if isinstance(sys.stdout, io.TextIOWrapper):
             # documents say that they are UTF-8, whatever this locale is
@@ -112,7 +116,21 @@ class Output:
         except (OSError, ValueError) as error:
             self.say(f"cannot write the report to stdout: {getattr(error, 'strerror', None) or error}")
             code = 3
-        raise typer.Exit(code)
+        return code
+
+    def of_rank(self, rank: int) -> None:
+        """From now on `-o FILE` is this rank's own, FILE.rank3."""
+        if self._path is not None:
+            self._path = self._path.with_name(f"{self._path.name}.rank{rank}")
+
+    def write_line(self, line: str, report: Report) -> int:
+        """Write one line to stdout (to stderr where that is for a document), and the report to its file if it has one."""
+        if self._format == "text" and sys.stdout is not None:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+        else:
+            self.say(line)
+        return self.write(report) if self._path is not None else self.code(report)
 
     def show(self, report: Report) -> None:
         """Write the report to the file, else to stderr, where stdout belongs to somebody else."""

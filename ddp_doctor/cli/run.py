@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import typer
 
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import interrupts_end
-from ddp_doctor.examine import Selection, examine
+from ddp_doctor.cli.wish import Wish
+from ddp_doctor.collect import Probe
+from ddp_doctor.examine import examine
 from ddp_doctor.facts.gpu import DriverGpu, DriverState
 from ddp_doctor.facts.launch import Launcher, Variable
 from ddp_doctor.facts.p2p import PairRoute
@@ -27,45 +28,47 @@ from ddp_doctor.probes.interpreter import CHOICE_SECONDS, Choice, NoInterpreter,
 from ddp_doctor.probes.scripts import scripts_probe
 
 
-def examine_node(
-    out: Output,
-    *,
-    nproc: int | None,
-    script: Path | None,
-    active: str,
-    selection: Selection,
-    timeout: float,
-    probe_timeout: float,
-    python: str | None,
-) -> Report:
+def examine_node(out: Output, wish: Wish) -> Report:
     """The report on this node, this environment and, where given, the script."""
-    try:
-        choice = choose_python(os.environ, python, seconds=min(CHOICE_SECONDS, timeout / 2))
-    except NoInterpreter as refusal:
-        raise typer.BadParameter(str(refusal)) from None
-    host = interrupts_end(
-        Host(
-            max(0.0, timeout - (time.monotonic() - out.started)),
-            probe_seconds=probe_timeout,
-            python=choice.python,
-            options=msgspec.convert({"nproc": nproc, "active": active}, Options),
-        )
-    )
+    choice, host = open_host(out, wish, os.environ)
+    interrupts_end(host)
     return examine(
         "run",
         load_packs(),
         host=host,
-        probes=(*probes_for_run(), *((scripts_probe([str(script)]),) if script else ())),
-        selection=selection,
-        describe=lambda facts: _target(facts, host, choice),
-        pairs=_pairs,
+        probes=probes_of(wish),
+        selection=wish.selection,
+        describe=lambda facts: target(facts, (host.name,), choice),
+        pairs=pairs,
         started=out.started,
         progress=out.waiting,
         keep=out.keep,
     )
 
 
-def _pairs(facts: Facts) -> Iterator[GpuPair]:
+def open_host(out: Output, wish: Wish, environ: Mapping[str, str]) -> tuple[Choice, Host]:
+    """The interpreter whose torch is examined, and the door to this machine with such an environment."""
+    try:
+        choice = choose_python(environ, wish.python, seconds=min(CHOICE_SECONDS, wish.timeout / 2))
+    except NoInterpreter as refusal:
+        raise typer.BadParameter(str(refusal)) from None
+    host = Host(
+        max(0.0, wish.timeout - (time.monotonic() - out.started)),
+        probe_seconds=wish.probe_timeout,
+        environ=environ,
+        python=choice.python,
+        options=msgspec.convert({"nproc": wish.nproc, "active": wish.active}, Options),
+    )
+    return choice, host
+
+
+def probes_of(wish: Wish) -> tuple[Probe, ...]:
+    """The probes of a node, and what reads the script where one was given."""
+    return (*probes_for_run(), *((scripts_probe([str(wish.script)]),) if wish.script else ()))
+
+
+def pairs(facts: Facts) -> Iterator[GpuPair]:
+    """How the GPUs of each host are joined."""
     for route in facts[PairRoute]:
         yield GpuPair(
             host=route.subject.host,
@@ -77,14 +80,15 @@ def _pairs(facts: Facts) -> Iterator[GpuPair]:
         )
 
 
-def _target(facts: Facts, host: Host, choice: Choice) -> Target:
+def target(facts: Facts, hosts: tuple[str, ...], choice: Choice | None) -> Target:
+    """What was examined; `choice` is None where the examined interpreter was chosen elsewhere."""
     runtime, install = facts.first(TorchRuntime), facts.first(TorchInstall)
     launcher = started_by(facts)
     gpus = facts[DriverGpu]
     names = {gpu.name for gpu in gpus if gpu.name}
-    own = choice.python == sys.executable and not choice.passed_over
+    own = choice is None or (choice.python == sys.executable and not choice.passed_over)
     return Target(
-        hosts=(host.name,),
+        hosts=hosts,
         world_size=launcher.world_size if launcher else None,
         launcher=launcher.name if launcher else None,
         rank_variables=any(variable.name in OWN_RANKS for variable in facts[Variable])
@@ -93,6 +97,6 @@ def _target(facts: Facts, host: Host, choice: Choice) -> Target:
         nccl=(runtime and runtime.nccl) or None,
         gpus=len(gpus) if gpus or facts.first(DriverState) else None,
         gpu_name=names.pop() if len(names) == 1 else None,
-        python=choice.python,
-        why_python=None if own else "; ".join((choice.why, *choice.passed_over)),
+        python=choice.python if choice else None,
+        why_python=None if own or choice is None else "; ".join((choice.why, *choice.passed_over)),
     )

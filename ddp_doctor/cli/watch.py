@@ -19,7 +19,7 @@ from ddp_doctor.watching.seats import SEATS, seats_are_needed
 def watch_command(
     out: Output,
     command: Sequence[str],
-    selection: Selection,
+    selection: Selection | None,
     *,
     after: float,
     kill: bool,

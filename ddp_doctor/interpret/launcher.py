@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -75,6 +74,10 @@ def started_by(facts: Facts) -> Launcher | None:
         if 0 <= launcher.rank < launcher.world_size:
             return launcher
     return None
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return name in patterns or any(each.endswith("*") and name.startswith(each[:-1]) for each in patterns)
 
 
 def is_set(variable: Variable) -> bool:
@@ -164,7 +167,7 @@ def _launchers(
 ) -> Iterable[Launcher]:
     claimed = False
     for name, patterns in MARKS.items():
-        own = tuple(found for found in variables if any(fnmatch.fnmatchcase(found, pattern) for pattern in patterns))
+        own = tuple(found for found in variables if _matches(found, patterns))
         if name == "lightning" and not own and "LOCAL_RANK" in variables and "RANK" not in variables:
             own = tuple(found for found in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE") if found in variables)
         if not own or (name == "torchrun" and not any(found.startswith("TORCHELASTIC_") for found in own)):

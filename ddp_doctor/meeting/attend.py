@@ -14,6 +14,7 @@ from ddp_doctor.meeting.hosting import Hosting, Work
 from ddp_doctor.meeting.identity import Identity
 from ddp_doctor.meeting.member import silence, take_part
 from ddp_doctor.meeting.messages import VERSION, Came, Pulse, Verdict
+from ddp_doctor.meeting.terms import OF_A_JOB, Terms
 from ddp_doctor.meeting.upstream import Upstream
 from ddp_doctor.meeting.venue import LocalVenue, PortVenue
 
@@ -43,8 +44,12 @@ def attend(
     find: Callable[[], PortVenue | None],
     started: float,
     end: float,
+    terms: Terms = OF_A_JOB,
 ) -> Attended:
-    """Meet the other ranks from `started` until `end`, in monotonic time. `find` looks up where hosts meet, and may block."""
+    """Meet the other ranks from `started` until `end`, in monotonic time. `find` looks up where hosts meet, and may block.
+
+    Where `terms` say that the probes take longer, the verdict comes that much later.
+    """
     venue = LocalVenue(identity.here)
     lost: Attendee | None = None
     seconds = end - started
@@ -54,12 +59,13 @@ def attend(
     first, refused_since = 0, 0.0
     pulse: Pulse | None = None
     reason = ""
-    while time.monotonic() < end:
+    while time.monotonic() < end and not (terms.stopped() and pulse is not None):
         found = venue.connect(range(first, venue.generations), 1.0)
         if found is not None:
             came = Came(VERSION, identity.here, me, lost)
             sock = found[0]
-            heard = take_part(sock, came, end + LATE_SECONDS, silence(seconds), lambda: venue.runs(sock))  # noqa: B023
+            give_up = end + terms.observed_s + LATE_SECONDS
+            heard = take_part(sock, came, give_up, silence(seconds), lambda: venue.runs(sock), terms)  # noqa: B023
             lost = heard.host or lost
             pulse, reason = heard.pulse or pulse, heard.reason or heard.how
             if heard.verdict is not None:
@@ -78,7 +84,9 @@ def attend(
                 first, refused_since = min(first + 1, venue.generations - 1), now
             time.sleep(random.uniform(0.005, 0.02))
             continue
-        verdict = Hosting(listener, venue, first, me, identity, work, Upstream(find), started, host_end, lost).run()
+        upstream = Upstream(find)
+        hosting = Hosting(listener, venue, first, me, identity, work, upstream, started, host_end, lost, terms)
+        verdict = hosting.run()
         if verdict is not None:
             return Attended(verdict=verdict)
         first = 0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ddp_doctor.meeting.connection import Connection
 from ddp_doctor.meeting.identity import start_time, state
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Leave, Message, Refused, Saw, Went
+from ddp_doctor.meeting.messages import VERSION, Came, Key, Leave, Message, Refused, Saw, Spoken, Went
 
 MOURNING_SECONDS = 0.3
 """A process that dies closes its sockets before it is gone."""
@@ -30,7 +30,7 @@ class Guest:
 class Guests:
     """All of them, served from one selector. `tell` is given each message that counts."""
 
-    def __init__(self, tell: Callable[[Came | Saw | Went], None]) -> None:
+    def __init__(self, tell: Callable[[Came | Saw | Went | Spoken], None]) -> None:
         self._tell = tell
         self.welcome = b""
         """What everybody who comes is told first."""
@@ -134,7 +134,9 @@ class Guests:
             if self.welcome:
                 guest.connection.send(self.welcome)
             self._tell(message)
-        elif (isinstance(message, Saw) and guest.keys) or (isinstance(message, Went) and message.key in guest.keys):
+        elif (isinstance(message, (Saw, Spoken)) and guest.keys) or (
+            isinstance(message, Went) and message.key in guest.keys
+        ):
             self._tell(message)
         elif isinstance(message, Leave):
             guest.leaving = True

@@ -10,22 +10,20 @@ from typing import Any, Protocol
 import msgspec
 
 from ddp_doctor.facts.attendance import Attendance, Attendee
+from ddp_doctor.meeting.connection import Connection
 from ddp_doctor.meeting.guests import Guest, Guests
 from ddp_doctor.meeting.identity import Identity, state
 from ddp_doctor.meeting.member import silence
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Over, Pulse, Saw, Verdict, Welcome, Went, framed
+from ddp_doctor.meeting.messages import VERSION, Came, Key, Over, Pulse, Saw, Spoken, Verdict, Welcome, Went, framed
 from ddp_doctor.meeting.roll import MOST_NAMED, Roll
 from ddp_doctor.meeting.task import Task
+from ddp_doctor.meeting.terms import OF_A_JOB, SPEAK_SECONDS, STOP_SECONDS, Terms
 from ddp_doctor.meeting.upstream import Upstream
 from ddp_doctor.meeting.venue import LocalVenue
 
 PULSE_SECONDS = 0.5
 AHEAD_SECONDS = 2.0
 """How long ranks wait that have come after rank 0 went on."""
-OBSERVE_AFTER = 0.5
-"""Seconds after which this machine is looked at, whoever has come by then."""
-OBSERVED_SECONDS = 0.5
-"""How much longer than its own time a host waits for what its machine's probes bring."""
 ALONE_SECONDS = 0.5
 """Ranks of one shell are all here by then, or some are elsewhere."""
 GUEST_SECONDS = 1.0
@@ -69,10 +67,13 @@ class Hosting:
         started: float,
         end: float,
         lost: Attendee | None = None,
+        terms: Terms = OF_A_JOB,
     ) -> None:
         self._listener, self._venue, self._generation = listener, venue, generation
         self._me, self._identity, self._work, self._upstream = me, identity, work, upstream
         self._started, self._end = started, end
+        self._terms, self._observed_s = terms, terms.observed_s
+        self._spoken = self._missed = False
         self._opened = time.monotonic()
         self._patience = silence(end - started)
         self._roll = Roll(identity.sure)
@@ -104,6 +105,8 @@ class Hosting:
                 if len(self._roll) > CROWD and now - self._thought < TICK:
                     continue
                 self._thought = now
+                if self._terms.stopped() and now < self._end:
+                    self._end, self._observed_s = now, STOP_SECONDS / 2
                 if self._superseded(now):
                     return None
                 self._observe(now)
@@ -118,7 +121,10 @@ class Hosting:
                 if task is not None:
                     task.join(1.0)
 
-    def _told(self, message: Came | Saw | Went) -> None:
+    def _told(self, message: Came | Saw | Went | Spoken) -> None:
+        if isinstance(message, Spoken):
+            self._spoken = True
+            return
         if isinstance(message, Came):
             self._roll.came(message.attendee, time.monotonic())
             if message.lost is not None:
@@ -162,7 +168,9 @@ class Hosting:
         if self._observing is None:
             complete = len(here) >= (leader.local_world_size or leader.world_size or 1)
             again = self._me.subject.host in self._seen
-            due = leader.rank == 0 or complete or now - self._opened >= OBSERVE_AFTER
+            if again and self._terms.thorough:
+                return
+            due = leader.rank == 0 or complete or now - self._opened >= self._terms.observe_after_s
             if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
                 self._leader = leader
                 self._observing = Task(lambda: self._work.observe(leader), "observations")
@@ -195,7 +203,7 @@ class Hosting:
                     self._up(Came(VERSION, self._identity.everywhere, attendee))
                 for host, tables in self._seen.items():
                     self._up(Saw(host, tables))
-        return self._upstream.connection is not None and now < self._end + GUEST_SECONDS
+        return self._upstream.connection is not None and now < self._end + self._terms.observed_s + GUEST_SECONDS
 
     def _up(self, message: Came | Saw | Went) -> None:
         if self._upstream.connection is not None:
@@ -214,6 +222,7 @@ class Hosting:
                 self._pulse = message
             elif isinstance(message, Verdict):
                 self._guests.say(framed(message))
+                self._hear_out(message, connection)
                 self._guests.dismiss(lambda guest: True, FAREWELL_SECONDS)
                 return message
         silent = now - self._heard > self._patience
@@ -226,8 +235,11 @@ class Hosting:
 
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
-            waits = self._observing is not None or self._me.subject.host not in self._seen
-            if self._settled(now) and not (waits and now < self._end + OBSERVED_SECONDS):
+            kept = self._unseen() and now < self._end + self._observed_s
+            if kept and now >= self._end and not self._missed and self._terms.missed is not None:
+                self._missed = True
+                self._terms.missed(self._roll.missing())
+            if self._settled(now) and not kept:
                 self._look_for_stopped()
                 self._party = self._roll.party(over=now >= self._end)
                 by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
@@ -243,6 +255,13 @@ class Hosting:
         if self._judging.error is not None:
             raise self._judging.error
         return self._deliver(self._judging.result or b"")
+
+    def _unseen(self) -> bool:
+        """Whether probes that the verdict waits for are still out."""
+        hosts = {self._me.subject.host}
+        if self._terms.thorough:
+            hosts.update(each.subject.host for each in self._roll.entered if not each.gone)
+        return self._observing is not None or not hosts <= self._seen.keys()
 
     def _look_for_stopped(self) -> None:
         """A stopped process holds its connection; only the kernel tells."""
@@ -268,9 +287,39 @@ class Hosting:
             # who came while it was judged is of this job too, and hears the same as all others
             keys.update(each.key for each in self._roll.entered)
         self._guests.say(framed(verdict), of_party)
+        self._hear_out(verdict, None)
+        self._guests.say(framed(Spoken()), of_party)
         self._guests.dismiss(of_party, FAREWELL_SECONDS)
         self._roll.forget(self._party)
         self._judging = None
         if mine:
             self._guests.say(framed(Over()))
         return verdict if mine else None
+
+    def _hear_out(self, verdict: Verdict, connection: Connection | None) -> None:
+        """Have somebody speak for all, and return once that is done; `connection` leads to the host of another machine.
+
+        A speaker that is lost before is stood in for, by the host of the job.
+        """
+        speak = self._terms.speak
+        if speak is None:
+            return
+        give_up = time.monotonic() + SPEAK_SECONDS
+        mine = verdict.speaker == self._me.key
+        if mine:
+            speak(verdict)
+        here = not mine and any(verdict.speaker in guest.keys for guest in self._guests)
+        while here and not self._spoken and time.monotonic() < give_up:
+            self._guests.serve(TICK)
+            here = any(verdict.speaker in guest.keys for guest in self._guests)
+        if connection is None:
+            if not mine and not self._spoken:
+                speak(verdict)
+            return
+        if mine or self._spoken:
+            connection.send(Spoken())
+        while not connection.closed and time.monotonic() < give_up:
+            if any(isinstance(message, Spoken) for message in connection.receive()):
+                break
+            self._guests.serve(TICK)
+        self._guests.say(framed(Spoken()))

@@ -12,7 +12,8 @@ import msgspec
 
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.meeting.connection import Connection
-from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Over, Pulse, Refused, Verdict, Welcome
+from ddp_doctor.meeting.messages import MOST_HEARD, Came, Leave, Over, Pulse, Refused, Spoken, Verdict, Welcome
+from ddp_doctor.meeting.terms import OF_A_JOB, SPEAK_SECONDS, STOP_SECONDS, Terms
 
 MOST_SILENCE_SECONDS = 4.0
 LEAST_SILENCE_SECONDS = 1.5
@@ -35,7 +36,12 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def take_part(
-    sock: socket.socket, came: Came, give_up: float, patience: float, runs: Callable[[], bool | None]
+    sock: socket.socket,
+    came: Came,
+    give_up: float,
+    patience: float,
+    runs: Callable[[], bool | None],
+    terms: Terms = OF_A_JOB,
 ) -> Heard:
     """Wait for the verdict until `give_up`, in monotonic time.
 
@@ -48,12 +54,16 @@ def take_part(
     heard_at = time.monotonic()
     pulse: Pulse | None = None
     host: Attendee | None = None
+    verdict: Verdict | None = None
+    told_to_end = False
     try:
         while True:
             now = time.monotonic()
             if now >= give_up:
-                return Heard(how="late", pulse=pulse)
-            if now - heard_at > patience and not runs():
+                return Heard(how="late" if verdict is None else "verdict", verdict=verdict, pulse=pulse)
+            if terms.stopped() and not told_to_end:
+                told_to_end, give_up = True, min(give_up, now + STOP_SECONDS)
+            if verdict is None and now - heard_at > patience and not runs():
                 return Heard(how="silent", pulse=pulse, host=host)
             poll.modify(connection, select.POLLIN | (select.POLLOUT if connection.unsent else 0))
             if poll.poll(1000 * min(0.5, give_up - now)):
@@ -61,7 +71,14 @@ def take_part(
                 for message in connection.receive():
                     heard_at = time.monotonic()
                     if isinstance(message, Verdict):
-                        return Heard(how="verdict", verdict=message, pulse=pulse)
+                        if terms.speak is None:
+                            return Heard(how="verdict", verdict=message, pulse=pulse)
+                        verdict, give_up = message, time.monotonic() + SPEAK_SECONDS
+                        if message.speaker == came.attendee.key:
+                            terms.speak(message)
+                            connection.send(Spoken())
+                    if isinstance(message, Spoken) and verdict is not None:
+                        return Heard(how="verdict", verdict=verdict, pulse=pulse)
                     if isinstance(message, Pulse):
                         pulse = message
                     elif isinstance(message, Welcome):
@@ -70,6 +87,8 @@ def take_part(
                         return Heard(how="closed", pulse=pulse)
                     elif isinstance(message, Refused):
                         return Heard(how="refused", pulse=pulse, reason=message.reason)
+            if connection.closed and verdict is not None:
+                return Heard(how="verdict", verdict=verdict, pulse=pulse)
             if connection.closed:
                 return Heard(how="closed", pulse=pulse, reason=connection.closed, host=host)
     finally:

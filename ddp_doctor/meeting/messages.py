@@ -77,7 +77,11 @@ class Over(msgspec.Struct, frozen=True, tag=9, array_like=True):
     """This meeting has ended in good order, and not for who hears this."""
 
 
-Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome | Over
+class Spoken(msgspec.Struct, frozen=True, tag=10, array_like=True):
+    """The rank that speaks for all has done so: everybody may end."""
+
+
+Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome | Over | Spoken
 _DECODER = msgspec.msgpack.Decoder(Message)
 _ENCODER = msgspec.msgpack.Encoder()
 

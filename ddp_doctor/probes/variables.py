@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.software import TorchInstall
 from ddp_doctor.host import Host
 from ddp_doctor.model import Absent, Facts, Subject
-from ddp_doctor.readers.nccl_conf import Version, entries
+
+if TYPE_CHECKING:
+    from ddp_doctor.readers.nccl_conf import Version
 
 EXAMINED_VARIABLES = (
     # ranks and rendezvous
@@ -29,13 +31,15 @@ EXAMINED_VARIABLES = (
     "http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "no_grpc_proxy",
 )  # fmt: skip
+_EXACT = frozenset(EXAMINED_VARIABLES)
+_PREFIXES = tuple(name[:-1] for name in EXAMINED_VARIABLES if name.endswith("*"))
 SECRET = re.compile(r"PASSWORD|PASSWD|TOKEN|SECRET|CREDENTIAL|_KEY", re.IGNORECASE)
 READ_BY_SOMEBODY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_examined(name: str) -> bool:
     """Whether a variable of that name is looked at; the values of all others stay where they are."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in EXAMINED_VARIABLES)
+    return name in _EXACT or name.startswith(_PREFIXES)
 
 
 def presentable(name: str, value: str) -> str:
@@ -47,8 +51,14 @@ def presentable(name: str, value: str) -> str:
 
 def take(host: Host, facts: Facts) -> Iterable[Observation]:
     """Yield one Variable per examined name, then the entries of the conf files that NCCL would read."""
-    started_with = _environment_at_start(host)
     about = Subject(host=host.name)
+    yield from from_environment(host, about)
+    yield from _from_conf_files(host, facts, about)
+
+
+def from_environment(host: Host, about: Subject) -> Iterator[Variable]:
+    """One Variable per examined name of the environment."""
+    started_with = _environment_at_start(host)
     for name in sorted(filter(is_examined, host.environ)):
         value = host.environ[name]
         set_here = os.environ.get(name) == value and started_with.get(name) != value
@@ -59,7 +69,6 @@ def take(host: Host, facts: Facts) -> Iterable[Observation]:
             value=presentable(name, value),
             inherited=not set_here,
         )
-    yield from _from_conf_files(host, facts, about)
 
 
 def _environment_at_start(host: Host) -> dict[str, str]:
@@ -69,6 +78,8 @@ def _environment_at_start(host: Host) -> dict[str, str]:
 
 
 def _from_conf_files(host: Host, facts: Facts, about: Subject) -> Iterator[Observation]:
+    from ddp_doctor.readers.nccl_conf import entries  # each rank of a job imports this module, few read such files
+
     version = nccl_version(facts)
     files = conf_files(host, version)
     answer = host.ask("read_files", {"paths": files, "limit": 1 << 16})

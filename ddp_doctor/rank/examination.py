@@ -80,7 +80,7 @@ class Examination:
             load_packs(third_party=False),
             known=facts,
             describe=_target,
-            rows=_rows,
+            rows=rows,
             started=self._started,
         )
 
@@ -121,7 +121,7 @@ def _target(facts: Facts) -> Target:
     )
 
 
-def _rows(facts: Facts) -> list[RankRow]:
+def rows(facts: Facts) -> list[RankRow]:
     """Where each rank stands; of a large job those that are missing or gone."""
     attendance = facts.first(Attendance)
     if attendance is None:

@@ -46,14 +46,14 @@ def examined(me: Attendee, started: float, timeout: float) -> tuple[Report, bool
         script=os.path.join(me.cwd, me.script),
         meet_port=number(os.environ.get("DDP_DOCTOR_MEET_PORT")),
     )
-    attended = attend(me, who, work, lambda: _elsewhere(me, who.port), started, end)
+    attended = attend(me, who, work, lambda: elsewhere(me, who.port), started, end)
     if attended.verdict is not None:
         report = msgspec.msgpack.decode(attended.verdict.judgement, type=Report)
         return report, attended.verdict.speaker == me.key
-    return work.report((me,), _last_known(me, attended, started), ()), True
+    return work.report((me,), last_known(me, attended, started), ()), True
 
 
-def _last_known(me: Attendee, attended: Attended, started: float) -> Attendance:
+def last_known(me: Attendee, attended: Attended, started: float) -> Attendance:
     """Who was here, as the host last said; without a word of it everybody else is missing."""
     size = me.world_size or 1
     missing = attended.pulse.missing if attended.pulse else tuple(each for each in range(size) if each != me.rank)
@@ -70,7 +70,7 @@ def _last_known(me: Attendee, attended: Attended, started: float) -> Attendance:
     )
 
 
-def _elsewhere(me: Attendee, port: int) -> PortVenue | None:
+def elsewhere(me: Attendee, port: int) -> PortVenue | None:
     """Where hosts meet: the doctor's port at the address of rank 0. The name is looked up in a child, it may block."""
     from ddp_doctor.host import Host
     from ddp_doctor.probes.names import is_address

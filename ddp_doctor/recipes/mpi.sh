@@ -1,7 +1,8 @@
 #!/bin/sh
 # Examines the nodes of a job that mpirun (Open MPI) starts:  HOSTS=hostfile sh doctor.sh
 # The hostfile is the job's, one line for each node: gpu-17 slots=@NPROC@
-# The exit code is 0 whatever is found: mpirun kills the other ranks when one ends with another. Read the report.
+# The exit code is 0 whatever is found: mpirun complains at length about another. Rank 0 prints one
+# report on all ranks, which meet at a port of the first host that is made from the job's id (--meet-port names another).
 set -eu
 MASTER_ADDR=${MASTER_ADDR:-$(if [ -n "${HOSTS:-}" ]; then sed -n 's/^\([^# ][^ ]*\).*/\1/p' "$HOSTS" | head -n 1; else hostname; fi)}
 MASTER_PORT=${MASTER_PORT:-29500}

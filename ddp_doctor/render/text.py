@@ -85,6 +85,8 @@ def header_parts(report: Report) -> list[str]:
         parts.append(f"{here} {'rank' if here == 1 else 'ranks'} of world size {target.world_size or '?'}{by}")
     if report.tool.command == "run":
         parts.append(_launched(target))
+    if target.merged:
+        parts.append(target.merged)
     return parts
 
 
@@ -280,7 +282,8 @@ def summary_lines(report: Report, style: Style) -> Iterator[str]:
         text = f"no verdict: {report.verdict.summary}; {counted}, {seconds}"
     yield from _wrapped(text, style, "", "  ")
     if report.tool.command == "run" and report.verdict.status == "healthy":
-        yield from _wrapped("This looked at one node; the way between nodes was not tested.", style, "")
+        looked = f"{len(report.target.hosts)} nodes" if len(report.target.hosts) > 1 else "one node"
+        yield from _wrapped(f"This looked at {looked}; the way between nodes was not tested.", style, "")
 
 
 def _counts(outcomes: tuple[Outcome, ...]) -> Iterator[str]:

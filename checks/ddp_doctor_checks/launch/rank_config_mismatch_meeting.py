@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 from ddp_doctor_checks.launch.disagreement import Disagreement, disagreement, met
@@ -19,6 +20,9 @@ OWN_TO_A_NODE = (
 )  # fmt: skip
 
 
+INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+
+
 def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `RankConfigMismatch.finding`: one set per setting that takes ranks different ways, one for the rest."""
     attendees = met(facts)
@@ -28,6 +32,7 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
         found = disagreement(attendees, lambda each: meant(name, each.variables.get(name, default)))  # noqa: B023
         if found is not None:
             yield _arguments(name, found, why, Severity.ERROR)
+    yield from _interfaces(attendees)
     files = _from_files(facts)
     names = {name for each in attendees for name in each.variables} | {name for _, name in files}
     for name in sorted(names):
@@ -39,6 +44,19 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
             )
             if found is not None:
                 why = "ranks that choose algorithm, protocol or transport differently wait for each other"
+                yield _arguments(name, found, why, Severity.WARNING)
+
+
+def _interfaces(attendees: Sequence[Attendee]) -> Iterator[dict[str, Any]]:
+    """Interfaces have other names on another host, and one name on one."""
+    for machine in dict.fromkeys(each.machine for each in attendees if each.machine):
+        here = [each for each in attendees if each.machine == machine]
+        for name in INTERFACES:
+            found = disagreement(here, lambda each: each.variables.get(name, ""))  # noqa: B023
+            if found is not None:
+                why = (
+                    "ranks of one host that use different interfaces tell the others addresses that may not reach them"
+                )
                 yield _arguments(name, found, why, Severity.WARNING)
 
 

@@ -106,14 +106,17 @@ def test_rank_0_may_say_loopback_and_the_others_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("name", "severity"),
-    [("TORCH_DISTRIBUTED_DEBUG", "error"), ("NCCL_PROTO", "warning"), ("NCCL_SOCKET_IFNAME", None)],
+    [("TORCH_DISTRIBUTED_DEBUG", "error"), ("NCCL_PROTO", "warning"), ("NCCL_SOCKET_IFNAME", "warning")],
 )
-def test_settings_that_must_be_alike(name: str, severity: str | None) -> None:
+def test_settings_that_must_be_alike(name: str, severity: str) -> None:
     facts = (attendee(0, variables={name: "DETAIL"}), attendee(1), attendance(2, 0, 1))
-    if severity is None:
-        assert run_check(RankConfigMismatch, *facts).findings == ()
-    else:
-        assert gravity(the_finding(RankConfigMismatch, *facts)) == (severity, "likely")
+    assert gravity(the_finding(RankConfigMismatch, *facts)) == (severity, "likely")
+
+
+def test_interfaces_have_names_of_their_own_on_each_host() -> None:
+    here, there = {"NCCL_SOCKET_IFNAME": "eth0"}, {"NCCL_SOCKET_IFNAME": "ens5"}
+    facts = (attendee(0, variables=here), attendee(1, host="node-b", variables=there), attendance(2, 0, 1))
+    assert run_check(RankConfigMismatch, *facts).findings == ()
 
 
 def test_forked_after_cuda() -> None:
