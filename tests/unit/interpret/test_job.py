@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from job_facts import collective, connection, pid_of, process, waiting
+from msgspec.structs import replace
 
 from ddp_doctor.facts.job import CallSite, Job, JobRank
 from ddp_doctor.facts.process import Frame, Stack
 from ddp_doctor.interpret.divergence import divergence
 from ddp_doctor.interpret.family import families
-from ddp_doctor.interpret.job import interpret
+from ddp_doctor.interpret.job import _hung, interpret
 from ddp_doctor.interpret.waits import culprits
 from ddp_doctor.model import Facts, Stage, Subject
 
@@ -180,3 +181,13 @@ def test_a_named_process_that_runs_no_python_is_no_rank() -> None:
     for seen in (True, None):
         (family,) = families([process(0, **named, python=seen)], [])
         assert [each.pid for each in family.of("rank")] == [pid_of(0)]
+
+
+def test_ranks_that_wait_for_data_make_progress_where_a_worker_loads_it() -> None:
+    waits = {"doing": "data", "state": "waiting", "operation": ""}
+    ranks = [collective(number, "DataLoader", **waits) for number in (0, 1)]
+    worker = collective(2, "", role="data-worker", doing="user-code", rank=None, pid=4500)
+    assert _hung([*ranks, replace(worker, moved=True)], ()) is False
+    assert _hung([*ranks, replace(worker, cpu=0.4)], ()) is False
+    assert _hung([*ranks, replace(worker, cpu=0.0, moved=False)], ()) is None
+    assert _hung(ranks, ()) is None
