@@ -144,6 +144,15 @@ def test_send_and_recv_are_two_sides_of_one_call() -> None:
     assert divergence([collective(0, "send"), collective(1, "recv")], []) is None
 
 
+def test_a_world_in_which_everybody_receives_and_nobody_sends_parts() -> None:
+    found = divergence([collective(0, "recv"), collective(1, "recv")], [])
+    assert found is not None and (found.fault, found.odd) == ("collective", (0, 1))
+    third = {"world_size": 3}
+    assert divergence([collective(0, "recv", **third), collective(1, "recv", **third)], []) is None
+    assert divergence([collective(0, "recv"), collective(1, "recv", moved=True)], []) is None
+    assert divergence([collective(0, "recv"), collective(1, "batch_isend_irecv")], []) is None
+
+
 def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
     shell = process(None, pid=900, command="bash", arguments=("bash", "start.sh"), asked=True, torch=False)
     (family,) = families([shell, ranked(0), ranked(1)], [])

@@ -126,3 +126,10 @@ def test_ranks_whose_data_workers_do_nothing_are_said_to_wait_for_data() -> None
         ("py-spy dump --pid 4500",),
     )
     assert run_check(SlowRank, *job(*ranks, worker, hung=False)).outcome.status == "clear"
+
+
+def test_ranks_that_all_receive_are_told_that_nobody_sends() -> None:
+    ranks = job(collective(0, "recv"), collective(1, "recv"))
+    (finding,) = run_check(CollectiveMismatch, *ranks, parted("collective", 0, 1)).findings
+    assert finding.summary == ("all 2 ranks wait in a receive and none sends: ranks 0 and 1 in recv (train.py:12)")
+    assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (0, 1))
