@@ -36,7 +36,10 @@ def _starving(view: JobView) -> dict[str, Any]:
     return {
         "summary": f"all {len(view.ranks)} ranks wait for the workers of their DataLoaders",
         "because": f"no rank waits for another: each waits for its own workers, {idle}",
-        "evidence": [each.evidence() for each in (*view.ranks[:3], *workers[:3])],
+        "evidence": [
+            *(rank.evidence() for rank in view.ranks[:3]),
+            *(worker.evidence(f"data worker, {worker.state}: {worker.where}") for worker in workers[:3]),
+        ],
         "fixes": [
             Fix(
                 title="see whether a worker reads slowly or is stuck, in a lock or a file system",
