@@ -15,6 +15,9 @@ from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.facts.report import Examined, ReportedRank
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
+from ddp_doctor.interpret.dumps import waiting_and_late
+from ddp_doctor.interpret.stack import user_frame
+from ddp_doctor.interpret.stage import activity
 from ddp_doctor.model import Facts, RankRow, Redacted, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes.scripts import scripts_probe
@@ -93,8 +96,28 @@ def _rows(facts: Facts) -> list[RankRow]:
         for thread in facts[RankThread]
     ]
     rows += _rows_of_logs(facts)
+    rows += _rows_of_dumps(facts)
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
     return rows if facts[Stack] or rows else []
+
+
+def _rows_of_dumps(facts: Facts) -> list[RankRow]:
+    """A row per process beyond those in init, once one of them stands in torch.distributed."""
+    waiting, late = waiting_and_late(facts[Stack])
+    in_init = {(thread.process, thread.subject.process) for thread in facts[RankThread]}
+    beyond = [(stack, activity(stack)) for stack in waiting if (stack.process, stack.subject.process) not in in_init]
+    return [
+        RankRow(
+            rank=stack.subject.rank,
+            host=stack.subject.host,
+            pid=stack.subject.pid,
+            stage=seen.at_least.label,
+            state="running" if stack.active and (stack, seen) in late else "waiting",
+            where=user_frame(stack.frames),
+            call=seen.call,
+        )
+        for stack, seen in (*beyond, *(late if waiting else ()))
+    ]
 
 
 def _rows_of_logs(facts: Facts) -> list[RankRow]:
