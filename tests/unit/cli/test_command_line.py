@@ -320,7 +320,9 @@ def test_attach_to_what_is_no_rank(tmp_path: Path) -> None:
                 for pid in (sleep.pid, shell.pid, zombie.pid):
                     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
                     done = ddp_doctor("attach", str(pid))
-                    assert done.returncode == 5 and f"PID {pid} is no rank process" in done.stderr
+                    said = "has ended" if pid == zombie.pid else "is no rank process"
+                    assert done.returncode == 5 and f"PID {pid} {said}" in done.stderr
+                    assert ("`ddp-doctor triage LOG...`" in done.stderr) is (pid == zombie.pid)
                     assert "sudo" not in done.stdout + done.stderr
             finally:
                 sleep.kill()
