@@ -34,6 +34,10 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
     read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
     for problem in read.problems:
         print(f"ddp-doctor: cannot read {problem.source}: {problem.reason}", file=sys.stderr)
+    # an empty file in a folder of logs is nothing to speak of
+    empty = [name for name in read.empty if not read.files or name in (*paths, "stdin")]
+    if empty:
+        print(f"ddp-doctor: {_are_empty(empty)}", file=sys.stderr)
     examined = [fact for fact in read.facts if isinstance(fact, Examined)]
     # what `run` or `lint` saw is no job that somebody found hung
     calm = bool(examined) and len(examined) >= read.files and {each.command for each in examined} <= {"run", "lint"}
@@ -60,6 +64,13 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection, timeo
             secrets=sum(each.secrets for each in counts),
         ),
     )
+
+
+def _are_empty(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is empty"
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} files are empty: {', '.join(names[:8])}{more}"
 
 
 def _target(facts: Facts) -> Target:
