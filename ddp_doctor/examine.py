@@ -67,6 +67,7 @@ def examine(
     pairs: Callable[[Facts], Iterable[GpuPair]] = lambda facts: (),
     examined: Callable[[Facts], bool] = lambda facts: True,
     waiting: Callable[[Facts], bool] = lambda facts: False,
+    all_here: Callable[[Facts], bool] = lambda facts: False,
     progress: Callable[[tuple[str, ...]], None] | None = None,
     started: float | None = None,
     keep: Callable[[Facts], None] | None = None,
@@ -76,7 +77,8 @@ def examine(
 
     `known` are facts from readers (a log, a dump, a script); `probes` need a `host`. `examined` says whether the
     facts show anything at all. `waiting` says of them that
-    the subject is a job somebody found hung, so that finding nothing is not health. `progress` is called with the names
+    the subject is a job somebody found hung, so that finding nothing is not health, and `all_here` that no other node
+    has to do with it. `progress` is called with the names
     of the probes that are still out. `started` is the monotonic time the call began, for the report. `keep` is given
     the facts as they were observed, before anything was concluded from them. `interrupted` is how an examination ended
     early whose facts are `known`.
@@ -102,7 +104,7 @@ def examine(
             diagnose(
                 judgements,
                 ranks,
-                separators,
+                [each for each in separators if not (all_here(meant) and _elsewhere(each))],
                 examined=examined(meant),
                 waiting=waiting(meant),
                 interrupted=_cut_short(host, runs)
@@ -167,6 +169,11 @@ def _cut_short(host: Host, runs: Iterable[ProbeRun]) -> str:
 def _repeats(separator: Separator, command: str) -> bool:
     """Whether a separator says to do what was just done."""
     return any(line.startswith(f"ddp-doctor {command} PID") for line in separator.commands)
+
+
+def _elsewhere(separator: Separator) -> bool:
+    """Whether a separator says to look at other nodes."""
+    return any(line.endswith("# on each other node") for line in separator.commands)
 
 
 def _separating(probes: Sequence[Probe], diagnosis: Diagnosis, done: set[str]) -> tuple[Probe, ...]:

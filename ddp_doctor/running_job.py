@@ -56,11 +56,17 @@ def examine_running(
         rows=kept_rows,
         examined=lambda facts: bool(facts[JobRank] or (alive and not facts[Process])),
         waiting=lambda facts: not facts[Job] or any(job.hung is not False for job in facts[Job]),
+        all_here=all_here,
         started=started,
         progress=progress,
         keep=keep,
     )
     return Examined(report, meant[-1])
+
+
+def all_here(facts: Facts) -> bool:
+    """Whether every rank of every job is one of this node."""
+    return bool(facts[Job]) and all(job.world_size is not None and job.complete_here for job in facts[Job])
 
 
 def target(facts: Facts) -> Target:

@@ -15,6 +15,9 @@ from ddp_doctor.facts.process import RankThread, Stack
 from ddp_doctor.facts.report import Examined, ReportedRank
 from ddp_doctor.facts.script import ScriptRead
 from ddp_doctor.host import Host
+from ddp_doctor.interpret.dumps import waiting_and_late
+from ddp_doctor.interpret.stack import user_frame
+from ddp_doctor.interpret.stage import activity
 from ddp_doctor.model import Facts, RankRow, Redacted, Report, Stage, Target, Wait
 from ddp_doctor.packs import load_packs
 from ddp_doctor.probes.scripts import scripts_probe
@@ -31,6 +34,10 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection | None
     read = read_paths(paths, LogReader(loaded.signatures()), stdin=stdin, seconds=timeout, progress=out.reading)
     for problem in read.problems:
         print(f"ddp-doctor: cannot read {problem.source}: {problem.reason}", file=sys.stderr)
+    # an empty file in a folder of logs is nothing to speak of
+    empty = [name for name in read.empty if not read.files or name in (*paths, "stdin")]
+    if empty:
+        print(f"ddp-doctor: {_are_empty(empty)}", file=sys.stderr)
     examined = [fact for fact in read.facts if isinstance(fact, Examined)]
     # what `run` or `lint` saw is no job that somebody found hung
     calm = bool(examined) and len(examined) >= read.files and {each.command for each in examined} <= {"run", "lint"}
@@ -57,6 +64,13 @@ def examine_files(out: Output, paths: Sequence[str], selection: Selection | None
             secrets=sum(each.secrets for each in counts),
         ),
     )
+
+
+def _are_empty(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} is empty"
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"{len(names)} files are empty: {', '.join(names[:8])}{more}"
 
 
 def _target(facts: Facts) -> Target:
@@ -93,8 +107,28 @@ def _rows(facts: Facts) -> list[RankRow]:
         for thread in facts[RankThread]
     ]
     rows += _rows_of_logs(facts)
+    rows += _rows_of_dumps(facts)
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))
     return rows if facts[Stack] or rows else []
+
+
+def _rows_of_dumps(facts: Facts) -> list[RankRow]:
+    """A row per process beyond those in init, once one of them stands in torch.distributed."""
+    waiting, late = waiting_and_late(facts[Stack])
+    in_init = {(thread.process, thread.subject.process) for thread in facts[RankThread]}
+    beyond = [(stack, activity(stack)) for stack in waiting if (stack.process, stack.subject.process) not in in_init]
+    return [
+        RankRow(
+            rank=stack.subject.rank,
+            host=stack.subject.host,
+            pid=stack.subject.pid,
+            stage=seen.at_least.label,
+            state="running" if stack.active and (stack, seen) in late else "waiting",
+            where=user_frame(stack.frames),
+            call=seen.call,
+        )
+        for stack, seen in (*beyond, *(late if waiting else ()))
+    ]
 
 
 def _rows_of_logs(facts: Facts) -> list[RankRow]:

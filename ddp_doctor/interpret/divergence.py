@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ddp_doctor.facts.job import CallSite, Divergence, JobRank
-from ddp_doctor.interpret.waits import TOGETHER, operation
+from ddp_doctor.interpret.waits import TOGETHER, all_receive, operation
 from ddp_doctor.model import Subject
 
 RANK_CONDITION = re.compile(
@@ -33,7 +33,7 @@ def divergence(ranks: Sequence[JobRank], sites: Sequence[CallSite]) -> Divergenc
     if "new-group" in kinds:
         return _groups(together)
     if len(calls) == 1 and not apart:
-        return None
+        return _found("collective", together, together, []) if all_receive(together) else None
     under = [rank for rank in together if rank.subject.pid in conditional]
     # a condition that all ranks stand under is none that parts them
     parted = under if 0 < len(under) < len(ranks) else []

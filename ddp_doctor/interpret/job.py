@@ -42,7 +42,7 @@ from ddp_doctor.model import Fact, Facts, Stage, Subject
 BUSY = 0.2
 """The share of a CPU from which a process counts as working; polling waits stay far below it."""
 MOVING = 0.02
-"""The share of a CPU from which Gloo's threads count as moving data; in a hang they sleep."""
+"""The share of a CPU from which Gloo's threads count as moving data, and data workers as loading it; in a hang they sleep."""
 STARTING_SECONDS = 45.0
 BIRTHS = ("gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_watchdg")
 
@@ -179,7 +179,7 @@ def _job(
         ranks=tuple(sorted(each for each in present if each is not None)),
         missing=missing,
         complete_here=_complete_here(rank_drafts, missing, size),
-        hung=_hung([row for row in waiting if row.role in ("rank", "launcher")], missing),
+        hung=_hung(waiting, missing),
         culprits=tuple(row.subject.pid for row in blamed if row.subject.pid is not None),
     )
     parted = divergence([row for row in waiting if row.role == "rank"], facts[CallSite])
@@ -399,6 +399,12 @@ def _hung(rows: Sequence[JobRank], missing: Sequence[int]) -> bool | None:
         if any(row.state == "running" for row in alive) or not any(row.waits_for for row in alive):
             together = {(row.doing, row.operation) for row in alive}
             if any(row.state == "running" for row in alive) or together == {("user-code", "")}:
+                return False
+            loading = any(
+                row.role == "data-worker" and (row.moved or (row.cpu or 0.0) >= MOVING or row.state == "running")
+                for row in rows
+            )
+            if loading and together <= {("user-code", ""), ("data", "")}:
                 return False
         return None
     if any(row.conflict for row in alive):

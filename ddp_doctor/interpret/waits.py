@@ -72,6 +72,15 @@ def _in_order(late: set[int | None], rank: JobRank) -> list[int]:
 
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"}
+RECEIVING = {"recv", "irecv", "recv_object_list"}
+
+
+def all_receive(ranks: Sequence[JobRank]) -> bool:
+    """Whether every rank of the world waits to be sent something, so that nobody is left to send."""
+    numbers = {
+        rank.rank for rank in ranks if rank.operation in RECEIVING and rank.state == "waiting" and not rank.moved
+    }
+    return len(ranks) > 1 and numbers == set(range(max(len(ranks), *(rank.world_size or 0 for rank in ranks))))
 
 
 def operation(rank: JobRank) -> str:

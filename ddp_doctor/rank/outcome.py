@@ -6,7 +6,9 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,8 +18,11 @@ from ddp_doctor.interpret.launcher import number
 from ddp_doctor.meeting.attend import Attended, attend
 from ddp_doctor.meeting.identity import identity
 from ddp_doctor.meeting.venue import PortVenue
-from ddp_doctor.model import Report, Target, Tool, Verdict
+from ddp_doctor.model import Finding, Report, Target, Tool, Verdict
 from ddp_doctor.rank.examination import Examination
+
+if TYPE_CHECKING:
+    from ddp_doctor.render.text import Style
 
 WRITE_SECONDS = 2.0
 ALONE_SECONDS = 5.0
@@ -90,10 +95,28 @@ def elsewhere(me: Attendee, port: int) -> PortVenue | None:
 
 def text(report: Report) -> str:
     """The report for a person."""
-    from ddp_doctor.render.text import Style, render
+    from ddp_doctor.render.text import render
+
+    return render(report, _style())
+
+
+def text_of_findings(report: Report, findings: Sequence[Finding]) -> str:
+    """These findings of the report with their evidence and fixes, without what is fine."""
+    from ddp_doctor.render import printable
+    from ddp_doctor.render.text import finding_lines
+
+    shown = printable(msgspec.structs.replace(report, findings=tuple(findings))).findings
+    style = _style()
+    lines = [line.rstrip() for finding in shown for line in (*finding_lines(finding, style), "")]
+    said = "\n".join(lines)
+    return said if style.unicode else said.encode("ascii", "replace").decode()
+
+
+def _style() -> Style:
+    from ddp_doctor.render.text import Style
 
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
-    return render(report, Style(unicode=encoding == "utf8"))
+    return Style(unicode=encoding == "utf8")
 
 
 def keep(report: Report) -> None:

@@ -60,12 +60,11 @@ def _concluded(report: Report, speaks: bool, on_problem: str) -> Report:
     worth_saying = any(finding.severity is not Severity.NOTE for finding in report.findings)
     if speaks:
         outcome.keep(report)
-    text = outcome.text(report) if speaks and worth_saying else ""
     if proven and on_problem == "raise":
         first = proven[0]
-        raise PreflightFailed(
-            text or f"{first.id} {first.name}: {first.summary} (the lowest rank prints the whole report)", report
-        )
+        short = f"{first.id} {first.name}: {first.summary} (the lowest rank says what to do)"
+        raise PreflightFailed(outcome.text_of_findings(report, proven) if speaks else short, report)
+    text = outcome.text(report) if speaks and worth_saying else ""
     if text and sys.stderr is not None:
         sys.stderr.write(text)
         sys.stderr.flush()

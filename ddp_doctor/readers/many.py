@@ -49,6 +49,8 @@ class Read(msgspec.Struct, kw_only=True):
     files: int = 0
     absents: list[Absent] = []
     looked_for: list[str] = []
+    empty: list[str] = []
+    """Names of what holds nothing."""
 
 
 def read_paths(
@@ -182,6 +184,7 @@ def _add(read: Read, part: Read) -> None:
     read.files += part.files
     read.absents += part.absents
     read.looked_for += part.looked_for
+    read.empty += part.empty
 
 
 def _read_streams(parts: Iterator[Stream], reader: LogReader, base: int) -> Read:
@@ -203,6 +206,7 @@ def _read_stream(part: Stream, reader: LogReader, base: int, read: Read) -> bool
         if len(head) >= HEAD:
             break
     if not head.strip():
+        read.empty.append(part.name)
         return False
     read.files += 1
     shown = HEAD if head.lstrip().startswith(b"{") else BEGINNING

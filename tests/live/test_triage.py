@@ -123,3 +123,18 @@ def test_a_manual_is_not_triaged(tmp_path: Path) -> None:
 def test_this_machines_proc_is_not_triaged() -> None:
     code, report = doctor("triage", "/proc/self")
     assert (code, report["verdict"]["status"]) == (5, "nothing")
+
+
+def test_a_dump_in_own_code_is_a_row_beside_one_in_init(tmp_path: Path) -> None:
+    head = 'Process {0}: python train.py\n\nThread {0} (idle): "MainThread"\n'
+    own, init = head.format(101), head.format(102)
+    own += "    connect_with_retry (train.py:8)\n    <module> (train.py:33)\n"
+    init += "    init_process_group (torch/distributed/distributed_c10d.py:1700)\n    <module> (train.py:33)\n"
+    (tmp_path / "own.txt").write_text(own)
+    (tmp_path / "init.txt").write_text(init)
+    code, report = doctor("triage", str(tmp_path))
+    assert (code, report["verdict"]["candidates"]) == (4, ["DDP604"])
+    assert {row["pid"]: row["where"] for row in report["ranks"]} == {
+        101: "train.py:8 connect_with_retry",
+        102: "train.py:33 <module>",
+    }

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
+from ddp_doctor.facts.process import Stack
 from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
+from ddp_doctor_checks.program.slow_rank_dumps import from_dumps
 from ddp_doctor_checks.program.slow_rank_live import from_job
 
 
@@ -14,7 +16,7 @@ class SlowRank(Check):
     id, name = "DDP604", "slow-rank"
     title = "One rank is busy longer than the others wait"
     acts_at = ANY_STAGE
-    needs = ((LogEvent, JobRank),)
+    needs = ((LogEvent, JobRank, Stack),)
     residual = True
     told = Told(
         because="one rank is still busy, with data or a download, while the others wait in a collective until it times "
@@ -32,3 +34,5 @@ class SlowRank(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
+        for seen in from_dumps(facts):
+            yield self.finding(**seen)

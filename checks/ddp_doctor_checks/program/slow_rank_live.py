@@ -21,6 +21,36 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         ]
         if late:
             yield _finding(view, late)
+        elif _all_wait_for_data(view):
+            yield _starving(view)
+
+
+def _all_wait_for_data(view: JobView) -> bool:
+    return view.job.hung is None and bool(view.ranks) and all(rank.doing == "data" for rank in view.ranks)
+
+
+def _starving(view: JobView) -> dict[str, Any]:
+    workers = [each for each in view.others if each.role == "data-worker"]
+    idle = "and none of them worked while they were looked at" if workers else "and no such worker is seen here"
+    first = (workers or list(view.ranks))[0].subject.pid
+    return {
+        "summary": f"all {len(view.ranks)} ranks wait for the workers of their DataLoaders",
+        "because": f"no rank waits for another: each waits for its own workers, {idle}",
+        "evidence": [
+            *(rank.evidence() for rank in view.ranks[:3]),
+            *(worker.evidence(f"data worker, {worker.state}: {worker.where}") for worker in workers[:3]),
+        ],
+        "fixes": [
+            Fix(
+                title="see whether a worker reads slowly or is stuck, in a lock or a file system",
+                commands=(f"py-spy dump --pid {first}",),
+                needs="nothing",
+            )
+        ],
+        "severity": Severity.WARNING,
+        "confidence": Confidence.POSSIBLE,
+        "ranks": [rank.rank for rank in view.ranks if rank.rank is not None],
+    }
 
 
 def _finding(view: JobView, late: list[JobRank]) -> dict[str, Any]:

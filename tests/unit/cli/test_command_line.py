@@ -320,7 +320,9 @@ def test_attach_to_what_is_no_rank(tmp_path: Path) -> None:
                 for pid in (sleep.pid, shell.pid, zombie.pid):
                     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
                     done = ddp_doctor("attach", str(pid))
-                    assert done.returncode == 5 and f"PID {pid} is no rank process" in done.stderr
+                    said = "has ended" if pid == zombie.pid else "is no rank process"
+                    assert done.returncode == 5 and f"PID {pid} {said}" in done.stderr
+                    assert ("`ddp-doctor triage LOG...`" in done.stderr) is (pid == zombie.pid)
                     assert "sudo" not in done.stdout + done.stderr
             finally:
                 sleep.kill()
@@ -340,3 +342,15 @@ def test_attach_names_a_process_once_and_does_not_send_in_circles() -> None:
     assert [row["pid"] for row in report["ranks"]] == [job.pid]
     separate = report["verdict"]["separate"]
     assert separate is None or not any("attach PID" in line for line in separate["commands"])
+
+
+def test_triage_of_what_is_empty_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"")
+    (tmp_path / "b.log").write_bytes(b"\n \n")
+    done = ddp_doctor("triage", "a.log", cwd=tmp_path)
+    assert done.returncode == 5 and "ddp-doctor: a.log is empty" in done.stderr
+    done = ddp_doctor("triage", "a.log", "b.log", cwd=tmp_path)
+    assert done.returncode == 5 and "ddp-doctor: 2 files are empty: a.log, b.log" in done.stderr
+    (tmp_path / "c.log").write_text("run 3 done\n")
+    assert "empty" not in ddp_doctor("triage", ".", cwd=tmp_path).stderr
+    assert "ddp-doctor: a.log is empty" in ddp_doctor("triage", "a.log", "c.log", cwd=tmp_path).stderr

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from job_facts import collective, connection, pid_of, process, waiting
+from msgspec.structs import replace
 
 from ddp_doctor.facts.job import CallSite, Job, JobRank
 from ddp_doctor.facts.process import Frame, Stack
 from ddp_doctor.interpret.divergence import divergence
 from ddp_doctor.interpret.family import families
-from ddp_doctor.interpret.job import interpret
+from ddp_doctor.interpret.job import _hung, interpret
 from ddp_doctor.interpret.waits import culprits
 from ddp_doctor.model import Facts, Stage, Subject
 
@@ -143,6 +144,15 @@ def test_send_and_recv_are_two_sides_of_one_call() -> None:
     assert divergence([collective(0, "send"), collective(1, "recv")], []) is None
 
 
+def test_a_world_in_which_everybody_receives_and_nobody_sends_parts() -> None:
+    found = divergence([collective(0, "recv"), collective(1, "recv")], [])
+    assert found is not None and (found.fault, found.odd) == ("collective", (0, 1))
+    third = {"world_size": 3}
+    assert divergence([collective(0, "recv", **third), collective(1, "recv", **third)], []) is None
+    assert divergence([collective(0, "recv"), collective(1, "recv", moved=True)], []) is None
+    assert divergence([collective(0, "recv"), collective(1, "batch_isend_irecv")], []) is None
+
+
 def test_a_shell_that_the_user_named_stands_for_the_ranks_below_it() -> None:
     shell = process(None, pid=900, command="bash", arguments=("bash", "start.sh"), asked=True, torch=False)
     (family,) = families([shell, ranked(0), ranked(1)], [])
@@ -189,3 +199,13 @@ def test_a_named_process_that_runs_no_python_is_no_rank() -> None:
     for seen in (True, None):
         (family,) = families([process(0, **named, python=seen)], [])
         assert [each.pid for each in family.of("rank")] == [pid_of(0)]
+
+
+def test_ranks_that_wait_for_data_make_progress_where_a_worker_loads_it() -> None:
+    waits = {"doing": "data", "state": "waiting", "operation": ""}
+    ranks = [collective(number, "DataLoader", **waits) for number in (0, 1)]
+    worker = collective(2, "", role="data-worker", doing="user-code", rank=None, pid=4500)
+    assert _hung([*ranks, replace(worker, moved=True)], ()) is False
+    assert _hung([*ranks, replace(worker, cpu=0.4)], ()) is False
+    assert _hung([*ranks, replace(worker, cpu=0.0, moved=False)], ()) is None
+    assert _hung(ranks, ()) is None

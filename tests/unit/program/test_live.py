@@ -114,3 +114,22 @@ def test_clear_all_alive() -> None:
     ranks = job(waiting(0, 1), waiting(1, 0))
     judged = run_check(PeerDied, *ranks, process(0), process(1), connection(1, "ESTABLISHED"))
     assert judged.outcome.status == "clear"
+
+
+def test_ranks_whose_data_workers_do_nothing_are_said_to_wait_for_data() -> None:
+    ranks = [collective(number, "DataLoader", doing="data", operation="") for number in (0, 1)]
+    worker = collective(2, "", role="data-worker", rank=None, doing="user-code", pid=4500)
+    (finding,) = run_check(SlowRank, *job(*ranks, worker)).findings
+    assert finding.confidence is Confidence.POSSIBLE
+    assert (finding.summary, finding.fixes[0].commands) == (
+        "all 2 ranks wait for the workers of their DataLoaders",
+        ("py-spy dump --pid 4500",),
+    )
+    assert run_check(SlowRank, *job(*ranks, worker, hung=False)).outcome.status == "clear"
+
+
+def test_ranks_that_all_receive_are_told_that_nobody_sends() -> None:
+    ranks = job(collective(0, "recv"), collective(1, "recv"))
+    (finding,) = run_check(CollectiveMismatch, *ranks, parted("collective", 0, 1)).findings
+    assert finding.summary == ("all 2 ranks wait in a receive and none sends: ranks 0 and 1 in recv (train.py:12)")
+    assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (0, 1))
