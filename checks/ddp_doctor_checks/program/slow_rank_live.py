@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, JobView, jobs, named
+from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
 ELSEWHERE = ("user-code", "importing", "data", "import-lock", "")
@@ -15,12 +15,13 @@ PATIENT_SECONDS = 60.0
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `SlowRank.finding`, one set per job."""
+    processes = {process.subject.process: process for process in facts[Process]}
     for view in jobs(facts):
         late = [
             rank for rank in view.culprits() if rank.doing in ELSEWHERE and rank.has_stack and rank.state != "exited"
         ]
         if late:
-            yield _finding(view, late)
+            yield _finding(view, late, processes.get(late[0].subject.process))
         elif _all_wait_for_data(view):
             yield _starving(view)
 
@@ -53,22 +54,42 @@ def _starving(view: JobView) -> dict[str, Any]:
     }
 
 
-def _finding(view: JobView, late: list[JobRank]) -> dict[str, Any]:
+def _finding(view: JobView, late: list[JobRank], process: Process | None) -> dict[str, Any]:
     first = late[0]
     waiting = [rank for rank in view.waiting if {wait.rank for wait in rank.waits_for} & {each.rank for each in late}]
     call = next((rank.call for rank in waiting if rank.call), "init_process_group")
-    doing = "it is working, not stuck" if first.state == "running" else "it uses no CPU: it waits for something else"
+    for_child = process is not None and _waits_for_child(first, process)
+    idle = "a process that it started" if for_child else "something else"
+    doing = "is working, not stuck" if first.state == "running" else f"uses no CPU: it waits for {idle}"
     verb = "has" if len(late) == 1 else "have"
     where = first.where or "its own code"
     return {
         "summary": f"{named(late)} {verb} not reached {call}; {'it is' if len(late) == 1 else 'they are'} still in {where}",
-        "because": f"{named(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there until the timeout; {doing}",
+        "because": f"{named(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there until the timeout; {first.name} {doing}",
         "evidence": [*(rank.evidence() for rank in late[:4]), *(rank.evidence() for rank in waiting[:3])],
-        "fixes": _fixes(first, call, next((rank.backend for rank in waiting if rank.backend), "nccl")),
+        "fixes": [
+            *([_look_at_child(first)] if for_child else []),
+            *_fixes(first, call, next((rank.backend for rank in waiting if rank.backend), "nccl")),
+        ],
         "severity": _severity(first, waiting),
         "confidence": Confidence.LIKELY,
         "ranks": [rank.rank for rank in late if rank.rank is not None],
     }
+
+
+def _waits_for_child(rank: JobRank, process: Process) -> bool:
+    """Whether it waits for a process below it to end: in the kernel's `do_wait`, or for its output."""
+    task = next((task for task in process.tasks if task.id == rank.thread), None)
+    names = {name.rpartition(".")[2] for name in rank.functions[:3]}
+    return rank.state == "waiting" and ((task is not None and task.wchan == "do_wait") or "_communicate" in names)
+
+
+def _look_at_child(rank: JobRank) -> Fix:
+    return Fix(
+        title="see which process it waits for, and why that one does not end",
+        commands=(f"ps --ppid {rank.subject.pid} -o pid,stat,etime,args",),
+        needs="nothing",
+    )
 
 
 def _severity(late: JobRank, waiting: list[JobRank]) -> Severity:

@@ -14,7 +14,7 @@ from ddp_doctor_checks.program.subgroup_misuse import SubgroupMisuse
 from ddp_doctor_checks.program.uneven_inputs import UnevenInputs
 from job_facts import UNREADABLE, busy, collective, connection, job, parted, process, waiting
 
-from ddp_doctor.facts.job import CallSite
+from ddp_doctor.facts.job import CallSite, Task
 from ddp_doctor.model import Check, Confidence, Severity, Stage
 
 DIFFERENT = job(collective(0, "barrier", 1), collective(1, "all_reduce", 0))
@@ -133,3 +133,14 @@ def test_ranks_that_all_receive_are_told_that_nobody_sends() -> None:
     (finding,) = run_check(CollectiveMismatch, *ranks, parted("collective", 0, 1)).findings
     assert finding.summary == ("all 2 ranks wait in a receive and none sends: ranks 0 and 1 in recv (train.py:12)")
     assert (finding.confidence, finding.ranks) == (Confidence.LIKELY, (0, 1))
+
+
+def test_a_late_rank_that_waits_for_its_child_says_how_to_see_which() -> None:
+    late = busy(1, state="waiting", cpu=0.0, where="train.py:9 fetch", functions=("Popen._try_wait", "fetch"))
+    ranks = job(waiting(0, 1), late, culprits=(1,))
+    asleep = process(1, tasks=(Task(id=4101, name="python", state="S", wchan="do_wait"),))
+    (finding,) = run_check(SlowRank, *ranks, asleep).findings
+    assert "it waits for a process that it started" in finding.because
+    assert finding.fixes[0].commands == ("ps --ppid 4101 -o pid,stat,etime,args",)
+    (other,) = run_check(SlowRank, *ranks, process(1)).findings
+    assert "it waits for something else" in other.because and "--ppid" not in str(other.fixes)
