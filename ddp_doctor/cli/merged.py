@@ -137,6 +137,7 @@ class Examination:
         self._choice: Choice | None = None
         self._runs: tuple[ProbeRun, ...] = ()
         self._undead: dict[int, str] = {}
+        self._seen_here: tuple[list[dict[str, Any]], Facts] = ([], Facts())
 
     def prepare(self) -> None:
         """Import what judging takes."""
@@ -160,7 +161,8 @@ class Examination:
         collected = observe(load_packs(), host, probes_of(self._wish), self._wish.selection, self._out.waiting)
         host.close()
         self._runs, self._undead = collected.runs, host.undead
-        return to_tables(collected.facts)
+        self._seen_here = (to_tables(collected.facts), collected.facts)
+        return self._seen_here[0]
 
     def ahead(self, leader: Attendee, tables: Sequence[dict[str, Any]]) -> bool:
         """Nobody goes on into init from here."""
@@ -186,7 +188,8 @@ class Examination:
         alone = len(party) == 1 and not self.expects
         facts = Facts() if alone else Facts((*party, attendance), (), (Attendee.kind(),))
         for tables in seen:
-            observed = from_tables(enumerate(tables, 1))
+            here, facts_here = self._seen_here
+            observed = facts_here if tables is here else from_tables(enumerate(tables, 1))
             # that no trial was made, for want of an NCCL, leaves nothing open where the ranks themselves have met
             known = [each for each in observed.absents if alone or each.kind != untried or each.status != "absent"]
             facts = facts.plus(observed, known, observed.looked_for)
