@@ -115,7 +115,7 @@ class Observer:
         facts = facts.plus(interpret_job(facts))
         waits = any(in_init(rank) for view in jobs(facts) for rank in (*view.ranks, *view.others))
         search = not waits and self._stacks_left > 0 and time.monotonic() >= self._stacks_at
-        if search and any(process.torch for process in facts[Process]):
+        if search and any(process.torch or process.nccl for process in facts[Process]):
             self._stacks_left -= 1
             facts = collect(host, [*wanted, probes["stacks"]], Facts()).facts
             facts = facts.plus(interpret_job(facts))

@@ -413,7 +413,7 @@ def running(
                 command = ["bash", "-c", '"$@" & disown', "bash", *command]
             argv = [*_on(part, hosts, folder), *command]
             environ = _environment() | {"READY": str(marks)} | variables
-            if under and not part.bystander:
+            if under and not (part.bystander or part.orphan):
                 together.append({"delay": part.delay, "argv": argv, "environ": environ, "output": output})
                 continue
             time.sleep(part.delay)
