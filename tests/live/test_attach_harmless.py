@@ -153,6 +153,7 @@ def test_a_store_goes_on_wherever_in_a_query_the_doctor_dies(step: int) -> None:
             assert min(waits) < 0.2, end
 
 
+@pytest.mark.slow
 def test_a_doctor_that_is_killed_while_it_asks_leaves_a_legacy_store_serving() -> None:
     fault = Fault("legacy", (), None, (rank(0, 2, USE_LIBUV="0"),), "", settle=1.0)
     with running(fault) as (process,):

@@ -27,7 +27,7 @@ STORM = Part("storm.py", (), {"MASTER_PORT": "{port}"}, contained=True)
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [pytest.param(3, marks=pytest.mark.slow), pytest.param(30, marks=pytest.mark.slow)])
 def test_two_ranks_are_described_right_in_a_storm_of_others(rounds: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root for namespaces")

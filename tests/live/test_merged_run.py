@@ -107,6 +107,7 @@ def test_alone_waits_for_nobody() -> None:
     assert json.loads(done.stdout)["target"]["merged"] is None
 
 
+@pytest.mark.slow
 def test_rank_zero_alone_writes_the_file(room: Path, tmp_path: Path) -> None:
     done = torchrun(room, wrapper=":", arguments=("-o", str(tmp_path / "report.json"), "--format", "json"))
     assert done.returncode == 0 and done.stdout == ""
@@ -114,6 +115,7 @@ def test_rank_zero_alone_writes_the_file(room: Path, tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "report.json").read_text())["ranks"]) == 2
 
 
+@pytest.mark.slow
 def test_a_rank_that_cannot_reach_rank_zero_says_so_in_one_line(tmp_path: Path) -> None:
     launcher = tmp_path / "mpirun"
     launcher.write_text('#!/bin/sh\n"$@"\nexit $?\n')
@@ -171,6 +173,7 @@ def test_twenty_launches_with_a_finding_are_twenty_reports(room: Path) -> None:
         assert done.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(slurm.missing()), reason=f"not installed: {slurm.missing()}")
 def test_two_nodes_of_slurm_are_one_report(tmp_path: Path) -> None:
     with slurm.cluster(tmp_path) as first:

@@ -91,6 +91,7 @@ def test_next():
     assert len(re.findall(r"^ [01] .* init_process_group <- test_ranks.py|^ 2 .* not-started", told, re.MULTILINE)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "waits",
     [
@@ -143,6 +144,7 @@ def test_next():
     assert "DDP101" in (tmp_path / "out.xml").read_text()
 
 
+@pytest.mark.slow
 def test_a_fixture_that_hangs_is_an_error_with_the_cause(tmp_path: Path) -> None:
     body = """
 @pytest.fixture
@@ -185,6 +187,7 @@ def test_own_failure():
     )
 
 
+@pytest.mark.slow
 def test_under_xdist_the_reports_reach_the_summary(tmp_path: Path) -> None:
     body = """
 @pytest.mark.ddp_watch(4)
