@@ -249,7 +249,8 @@ def run(
         python=python,
     )
     launcher = None if alone else who_am_i(os.environ)
-    if launcher is not None:
+    # variables that somebody exported are no other ranks: those are met only where they are waited for
+    if launcher is not None and (wait is not None or launcher.name != "by hand"):
         from ddp_doctor.cli.merged import examine_rank
 
         raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))

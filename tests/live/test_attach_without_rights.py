@@ -60,7 +60,8 @@ def test_without_ptrace_the_rest_of_the_evidence_still_makes_a_verdict() -> None
     assert (done.returncode, again.returncode) == (1, 1)
     assert "error[DDP101]: rank 1" in shown and "likely" in shown
     assert (
-        f"cannot read PID {process.pid}: this process lacks the capability SYS_PTRACE: in Docker add --cap-add" in shown
+        "cannot read PID " in shown
+        and ": this process lacks the capability SYS_PTRACE: in Docker add --cap-add" in shown
     )
     assert "error[DDP101]: rank 1" in again.stdout and "cannot read" not in again.stdout
 
@@ -80,7 +81,7 @@ def test_the_kernels_setting_is_named_where_it_is_in_the_way(scope: str, expecte
     )
     with running(MISSING) as (process,):
         done = attach(process.pid, "unshare", "--mount", "sh", "-c", show, "sh", *WITHOUT_PTRACE)
-    assert f"cannot read PID {process.pid}: {expected}" in unwrapped(done.stdout)
+    assert re.search(rf"cannot read PID \d+: {re.escape(expected)}", unwrapped(done.stdout))
 
 
 def test_no_rights_never_make_a_stranger_of_the_jobs_own_listener() -> None:
