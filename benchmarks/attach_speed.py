@@ -25,7 +25,7 @@ from speed import ROOT, Cost
 
 sys.path.insert(0, str(ROOT))
 
-from ddp_doctor.probes.job import py_spy
+from ddp_doctor.probes.job import installed_py_spy
 
 HUNG_RANKS = Path(__file__).with_name("hung_ranks.py")
 MOST_WALL = {8: 1.0, 64: 3.0}
@@ -80,7 +80,7 @@ def measured(number: int, runs: int) -> dict[str, float | int]:
             verdict = json.loads(printed)["verdict"]
             if verdict["finding"] != EXPECTED:
                 raise SystemExit(f"expected {EXPECTED}, got {verdict}")
-            beside, _ = spent(*([py_spy(), "dump", "--pid", str(pid)] for pid in pids[1:]))
+            beside, _ = spent(*([installed_py_spy(), "dump", "--pid", str(pid)] for pid in pids[1:]))
             if turn:
                 attaches.append(cost)
                 dumps.append(beside)

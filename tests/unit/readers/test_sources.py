@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import ddp_doctor_checks
 import pytest
 
 from ddp_doctor.facts.log import LogEvent, Recorded
@@ -322,6 +323,6 @@ def test_recorded_logs_are_no_documents() -> None:
 
 
 def test_our_own_pages_are_documents() -> None:
-    pages = sorted((Path(__file__).parents[3] / "checks").rglob("*/*.md"))
+    pages = sorted(Path(ddp_doctor_checks.__file__).parent.glob("*/*.md"))
     assert len(pages) > 50
     assert [page for page in pages if not looks_like_document(page.read_text(encoding="utf-8"))] == []
