@@ -77,7 +77,7 @@ def test_stacks_are_read_from_the_seats_and_not_without_them(tmp_path: Path, sea
     assert report["verdict"]["finding"] == finding
     denied = [probe["reason"] for probe in report["probes"] if probe["name"] == "stacks"]
     assert (denied == [""]) is bool(seats), denied
-    assert not left_of(process.pid)
+    assert_all_end(process.pid)
 
 
 @pytest.mark.live
@@ -89,7 +89,7 @@ def test_below_seats_the_command_ends_as_it_does_without(tmp_path: Path, command
     process = watched(tmp_path, 5, "sh", "-c", command)
     process.communicate(timeout=60)
     assert process.returncode == code
-    assert not left_of(process.pid)
+    assert_all_end(process.pid)
 
 
 @pytest.mark.live
@@ -116,6 +116,14 @@ def test_seats_end_with_the_watch_and_the_command_goes_on(tmp_path: Path) -> Non
     assert left[pid] == "sleep 60 "
     os.kill(pid, signal.SIGKILL)
     process.communicate()
+
+
+def assert_all_end(session: int, seconds: float = 10.0) -> None:
+    """Processes that were killed need a moment until they are gone."""
+    end = time.monotonic() + seconds
+    while left := left_of(session):
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
 
 
 def left_of(session: int) -> dict[int, str]:
