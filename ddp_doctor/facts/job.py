@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ DOINGS = (
     "spawning", "waiting-for-nodes", "watching-workers",
 )  # fmt: skip
 """What a process does, in the order in which a job comes to it."""
+Item = TypeVar("Item")
 RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
 
 
@@ -378,6 +380,14 @@ def jobs(facts: Facts) -> tuple[JobView, ...]:
             )
         )
     return tuple(found)
+
+
+def minority(items: Sequence[Item], value: Callable[[Item], Hashable]) -> list[Item]:
+    """Those whose value is not the most common one; none where all have one value, or where no value is the rule."""
+    counted = Counter(value(item) for item in items).most_common(2)
+    if len(counted) < 2 or counted[0][1] == counted[1][1]:
+        return []
+    return [item for item in items if value(item) != counted[0][0]]
 
 
 def numbers(ranks: Iterable[int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ddp_doctor.facts.job import CallSite, Divergence, JobRank
+from ddp_doctor.facts.job import CallSite, Divergence, JobRank, minority
 from ddp_doctor.interpret.waits import TOGETHER, all_receive, operation
 from ddp_doctor.model import Subject
 
@@ -28,7 +28,7 @@ def divergence(ranks: Sequence[JobRank], sites: Sequence[CallSite]) -> Divergenc
         return None
     by_place = {f"{site.file}:{site.line}": site for site in sites}
     conditional = {rank.subject.pid: site for rank in together if (site := _condition(rank, by_place)) is not None}
-    calls = Counter((rank.doing, operation(rank)) for rank in together)
+    calls = {_call(rank) for rank in together}
     kinds = {rank.doing for rank in together}
     if "new-group" in kinds:
         return _groups(together)
@@ -58,8 +58,8 @@ def divergence(ranks: Sequence[JobRank], sites: Sequence[CallSite]) -> Divergenc
     if parted:
         return _found("rank-conditional", together, parted, sites_of_parted)
     if stepping:
-        return _found("rank-conditional", together, _minority(together, calls) or stepping, [])
-    return _found("collective", together, _minority(together, calls) or together, [])
+        return _found("rank-conditional", together, minority(together, _call) or stepping, [])
+    return _found("collective", together, minority(together, _call) or together, [])
 
 
 def _groups(together: Sequence[JobRank]) -> Divergence | None:
@@ -76,10 +76,8 @@ def _groups(together: Sequence[JobRank]) -> Divergence | None:
     return _found("group", together, odd, [])
 
 
-def _minority(together: Sequence[JobRank], calls: Counter[tuple[str, str]]) -> list[JobRank]:
-    """The ranks whose call is not the majority's; none where there is no majority."""
-    (common, most), (_, second) = calls.most_common(2)
-    return [] if most == second else [rank for rank in together if (rank.doing, operation(rank)) != common]
+def _call(rank: JobRank) -> tuple[str, str]:
+    return rank.doing, operation(rank)
 
 
 def _condition(rank: JobRank, by_place: Mapping[str, CallSite]) -> CallSite | None:

@@ -9,7 +9,7 @@ from typing import Any
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.job import numbers
 from ddp_doctor.model import Facts, Fix
-from ddp_doctor_checks.launch.disagreement import confidence, met
+from ddp_doctor_checks.disagreement import confidence, met
 
 
 def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:

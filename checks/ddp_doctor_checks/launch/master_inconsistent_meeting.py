@@ -8,7 +8,7 @@ from typing import Any
 
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.model import Confidence, Facts, Fix
-from ddp_doctor_checks.launch.disagreement import confidence, disagreement, met, whose
+from ddp_doctor_checks.disagreement import confidence, disagreement, met, whose
 
 LOOPBACK = ("127.", "localhost", "::1")
 WHY = (

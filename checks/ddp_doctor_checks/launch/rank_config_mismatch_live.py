@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
+from ddp_doctor.facts.job import JobRank, Process, jobs, minority, named
 from ddp_doctor.model import Confidence, Facts, Fix
 
 STEPS = {
@@ -32,17 +31,16 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                 for rank, process in known
                 if process.variables
             ]
-            counted = Counter(value for _, value in values)
-            if len(counted) > 1:
-                yield _finding(view, name, why, values, counted)
+            if len({value for _, value in values}) > 1:
+                yield _finding(name, why, values)
 
 
-def _finding(
-    view: JobView, name: str, why: str, values: list[tuple[JobRank, str]], counted: Counter[str]
-) -> dict[str, Any]:
-    (common, most), (_, second) = counted.most_common(2)
-    odd = [rank for rank, value in values if value != common] if most > second else [rank for rank, _ in values]
-    shown = ", ".join(f"{named([rank for rank, value in values if value == each])} {each}" for each in counted)
+def _finding(name: str, why: str, values: list[tuple[JobRank, str]]) -> dict[str, Any]:
+    odd = [rank for rank, _ in minority(values, lambda each: each[1]) or values]
+    shown = ", ".join(
+        f"{named([rank for rank, value in values if value == each])} {each}"
+        for each in dict.fromkeys(value for _, value in values)
+    )
     return {
         "summary": f"{name} is not the same on all ranks: {shown}",
         "because": why,

@@ -9,7 +9,7 @@ from typing import Any
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
-from ddp_doctor_checks.launch.disagreement import Disagreement, disagreement, met
+from ddp_doctor_checks.disagreement import Disagreement, disagreement, met
 from ddp_doctor_checks.launch.rank_config_mismatch_live import STEPS, meant
 
 SHARED = ("NCCL_*", "GLOO_*")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import jobs, named
+from ddp_doctor.facts.job import jobs, minority, named
 from ddp_doctor.model import Confidence, Facts, Fix
 
 
@@ -17,8 +17,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         sizes = Counter(rank.world_size for rank in told)
         if len(sizes) < 2 or not view.waiting:
             continue
-        (common, most), (_, second) = sizes.most_common(2)
-        odd = [rank for rank in told if rank.world_size != common] if most > second else told
+        odd = minority(told, lambda rank: rank.world_size) or told
         shown = "; ".join(
             f"{named([rank for rank in told if rank.world_size == size])} {'says' if count == 1 else 'say'} {size}"
             for size, count in sorted(sizes.items(), key=lambda item: -item[1])

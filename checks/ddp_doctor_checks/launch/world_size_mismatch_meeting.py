@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.model import Facts, Fix
-from ddp_doctor_checks.launch.disagreement import confidence, disagreement, met
+from ddp_doctor_checks.disagreement import confidence, disagreement, met
 
 
 def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, jobs, named
+from ddp_doctor.facts.job import JobRank, jobs, minority, named
 from ddp_doctor.facts.nccl_live import NcclCall
 from ddp_doctor.model import Confidence, Facts, Fix
 
@@ -18,13 +17,12 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     calls = {call.subject.process: call for call in facts[NcclCall] if call.version}
     for view in jobs(facts):
         loaded = [(rank, calls[rank.subject.process]) for rank in view.ranks if rank.subject.process in calls]
-        counted = Counter(call.version for _, call in loaded)
-        if len(counted) < 2 or not any(rank.doing == "communicator" for rank, _ in loaded):
+        versions = list(dict.fromkeys(call.version for _, call in loaded))
+        if len(versions) < 2 or not any(rank.doing == "communicator" for rank, _ in loaded):
             continue
-        (common, most), (_, second) = counted.most_common(2)
-        odd = [rank for rank, call in loaded if most == second or call.version != common]
+        odd = [rank for rank, _ in minority(loaded, lambda each: each[1].version) or loaded]
         shown = ", ".join(
-            f"{version} on {named(rank for rank, call in loaded if call.version == version)}" for version in counted
+            f"{version} on {named(rank for rank, call in loaded if call.version == version)}" for version in versions
         )
         yield {
             "summary": f"the ranks have different NCCL versions: {shown}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from ddp_doctor.facts.attendance import Attendance, Attendee
-from ddp_doctor.facts.job import numbers
+from ddp_doctor.facts.job import minority, numbers
 from ddp_doctor.model import Confidence, Evidence, Facts
 
 MOST_SHOWN = 8
@@ -18,7 +18,6 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
     """Values that ought to be one. `odd` are the ranks in the minority; all of them where none is the rule."""
 
     values: dict[str, tuple[Attendee, ...]]
-    usual: str
     odd: tuple[Attendee, ...]
 
     def words(self) -> str:
@@ -46,10 +45,8 @@ def disagreement(attendees: Sequence[Attendee], value: Callable[[Attendee], str]
         groups[value(each)].append(each)
     if len(groups) < 2:
         return None
-    counted = Counter({name: len(each) for name, each in groups.items()})
-    (usual, most), (_, second) = counted.most_common(2)
-    odd = [each for name, group in groups.items() if name != usual or most == second for each in group]
-    return Disagreement(values={name: tuple(each) for name, each in groups.items()}, usual=usual, odd=tuple(odd))
+    odd = minority(attendees, value) or attendees
+    return Disagreement(values={name: tuple(each) for name, each in groups.items()}, odd=tuple(odd))
 
 
 def met(facts: Facts) -> tuple[Attendee, ...]:
