@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ddp_doctor.model import Fact
+from ddp_doctor.model import Fact, Facts
 
 
 class Meeting(Fact, frozen=True, kw_only=True):
@@ -200,3 +200,9 @@ class SideCar(Fact, frozen=True, kw_only=True):
 
     def text(self) -> str:
         return f"user {self.user} listens on {', '.join(map(str, self.ports))}: the ports of {self.mesh}'s proxy"
+
+
+def unheard_answers(meeting: Meeting, here: Facts) -> tuple[StoreAnswer, ...]:
+    """The questions to the master where none of them was accepted or refused; else nothing."""
+    answers = tuple(answer for answer in here[StoreAnswer] if answer.name == meeting.address and not answer.local)
+    return answers if all(answer.verdict in ("dropped", "unreachable") for answer in answers) else ()

@@ -49,13 +49,18 @@ def hanging(
     try:
         yield process
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.wait()
+        end(process)
         if log:
             output.close()
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process that leads a session, with all of that session, and wait for it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.communicate()
 
 
 def wait_for_stack(pid: int, function: str, threads: int, seconds: float = 60) -> None:

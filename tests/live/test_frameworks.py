@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from jobs import HANGS, free_port
+from jobs import HANGS, end, free_port
 
 pytestmark = [
     pytest.mark.live,
@@ -52,11 +51,7 @@ def started(*command: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        process.communicate()
+        end(process)
 
 
 def output(process: subprocess.Popen[str], last: str = r"\d+ errors?( and .*)? found") -> str:

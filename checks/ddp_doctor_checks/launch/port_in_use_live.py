@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.job import Connection, JobRank, Listener, Process, jobs
-from ddp_doctor.model import Confidence, Facts, Fix
+from ddp_doctor.model import Confidence, Facts
+from ddp_doctor_checks.listener import fixes, is_store
 
 READS = (JobRank, Listener, Process, Connection)
 BEFORE = ("user-code", "importing", "data", "")
-STORES = ("pt_tcpstore", "pt_elastic")
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -25,9 +25,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             if process.variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
                 continue
             for listener in facts[Listener]:
-                foreign = listener.owner not in (None, *members) and not any(
-                    name.startswith(STORES) for name in (*listener.threads, listener.command)
-                )
+                foreign = listener.owner not in (None, *members) and not is_store(listener)
                 if listener.port == rank.master_port and listener.network == process.network and foreign:
                     yield _finding(rank, listener)
 
@@ -38,17 +36,7 @@ def _finding(rank: JobRank, listener: Listener) -> dict[str, Any]:
         "because": "one process at a time can listen on a port; rank 0 gets EADDRINUSE, and the other ranks talk to whatever "
         "answers there",
         "evidence": [listener.evidence(), rank.evidence()],
-        "fixes": [
-            Fix(
-                title="use another port, the same on every rank",
-                commands=(f"export MASTER_PORT={listener.port + 1 if listener.port < 65535 else 29500}",),
-            ),
-            Fix(
-                title="or end that program, if nobody needs it",
-                commands=(f"kill {listener.owner}" if listener.owner else f"sudo ss -ltnp 'sport = :{listener.port}'",),
-                needs="its owner, job restart",
-            ),
-        ],
+        "fixes": fixes(listener),
         "confidence": Confidence.LIKELY,
         "ranks": [0],
     }

@@ -8,8 +8,9 @@ from typing import Any
 
 from ddp_doctor.facts.job import Process, jobs
 from ddp_doctor.facts.process import Stack
-from ddp_doctor.model import Confidence, Facts, Fix, Severity
+from ddp_doctor.model import Confidence, Facts, Severity
 from ddp_doctor_checks.launch.relaunch_unreached_live import runs_again
+from ddp_doctor_checks.launch.thread_launch_script import ranks_of_their_own
 
 COLLECTIVES = ("all_reduce", "barrier", "broadcast", "all_gather", "_verify_param_shape_across_processes")
 
@@ -66,17 +67,9 @@ def launchers_in_threads(facts: Facts) -> Iterator[dict[str, Any]]:
                 "severity": Severity.WARNING,
                 "confidence": Confidence.CERTAIN,
                 "fixes": [
-                    Fix(
-                        title="put the training into a script, and start that where the thread starts now",
-                        commands=(
-                            "import subprocess, sys",
-                            "",
-                            "subprocess.Popen([",
-                            '    sys.executable, "-m", "torch.distributed.run", "--standalone", '
-                            f'"--nproc-per-node={rank.world_size or 2}", "train.py",',
-                            "])",
-                        ),
-                        needs="code change, job restart",
+                    ranks_of_their_own(
+                        "put the training into a script, and start that where the thread starts now",
+                        rank.world_size or 2,
                     )
                 ],
                 "ranks": [rank.rank] if rank.rank is not None else [],

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
+from ddp_doctor_checks.launch.thread_launch_script import ranks_of_their_own
 
 WHY = (
     "torch.distributed keeps one default group per process: each thread opens a group of its own and waits for keys that "
@@ -53,17 +54,9 @@ def from_one_thread(facts: Facts) -> Iterator[dict[str, Any]]:
             "which only the main thread may",
             "evidence": [each.evidence()],
             "fixes": [
-                Fix(
-                    title="let a process of its own start the ranks: put the training into a script, and where the thread "
-                    "starts now",
-                    commands=(
-                        "import subprocess, sys",
-                        "",
-                        "subprocess.Popen([",
-                        '    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py",',
-                        "])",
-                    ),
-                    needs="code change, job restart",
+                ranks_of_their_own(
+                    "let a process of its own start the ranks: put the training into a script, and where the thread "
+                    "starts now"
                 )
             ],
             "severity": Severity.WARNING,

@@ -11,6 +11,21 @@ from ddp_doctor.model import Confidence, Facts, Fix, Severity
 NEEDS = "code change, job restart"
 
 
+def ranks_of_their_own(title: str, count: int = 2) -> Fix:
+    """Instead of starting ranks from a thread: torchrun as a child process, where the thread starts now."""
+    return Fix(
+        title=title,
+        commands=(
+            "import subprocess, sys",
+            "",
+            "subprocess.Popen([",
+            f'    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node={count}", "train.py",',
+            "])",
+        ),
+        needs=NEEDS,
+    )
+
+
 def from_script(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `ThreadLaunch.finding`, one set for each origin of threads."""
     for start in facts[ThreadedStart]:
@@ -74,16 +89,8 @@ def _lines(start: ThreadedStart) -> tuple[str, ...]:
 def _launcher(start: ThreadedStart) -> dict[str, Any]:
     script = start.at.path
     fixes = [
-        Fix(
-            title="let a process of its own start the ranks: put the training into a script, and where the thread starts now",
-            commands=(
-                "import subprocess, sys",
-                "",
-                "subprocess.Popen([",
-                '    sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py",',
-                "])",
-            ),
-            needs=NEEDS,
+        ranks_of_their_own(
+            "let a process of its own start the ranks: put the training into a script, and where the thread starts now"
         )
     ]
     if start.rewrite:

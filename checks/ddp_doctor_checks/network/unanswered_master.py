@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.names import Route
-from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
+from ddp_doctor.facts.rendezvous import Meeting, unheard_answers
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
 
@@ -14,14 +14,11 @@ def from_master(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `FirewallNat.finding`. A refusal is an answer: rank 0 has just not started."""
     for meeting in facts[Meeting]:
         here = facts.on(meeting.subject.host)
-        answers = [answer for answer in here[StoreAnswer] if answer.name == meeting.address and not answer.local]
         routed = {route.to for route in here[Route] if not route.error}
-        if meeting.hosts or not answers or any(answer.verdict not in ("dropped", "unreachable") for answer in answers):
+        unheard = [answer for answer in unheard_answers(meeting, here) if answer.address in routed]
+        if meeting.hosts or not unheard:
             continue
-        unheard = [answer for answer in answers if answer.address in routed]
-        if not unheard:
-            continue
-        where = f"{meeting.address}:{answers[0].port}"
+        where = f"{meeting.address}:{unheard[0].port}"
         yield {
             "summary": f"rank 0's node does not answer at {where}: a firewall may drop or reject the connection",
             "because": "a node that is up refuses at once while rank 0 has not started; this one is silent or not to be "
@@ -32,7 +29,7 @@ def from_master(facts: Facts) -> Iterator[dict[str, Any]]:
             "fixes": [
                 Fix(
                     title="try it while rank 0 waits",
-                    commands=(f"timeout 5 bash -c '</dev/tcp/{meeting.address}/{answers[0].port}' && echo open",),
+                    commands=(f"timeout 5 bash -c '</dev/tcp/{meeting.address}/{unheard[0].port}' && echo open",),
                     needs="nothing",
                 )
             ],

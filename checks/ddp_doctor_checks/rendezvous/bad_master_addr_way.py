@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.names import Interface, Resolution, Route, addresses_of, lacking_family
-from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
+from ddp_doctor.facts.rendezvous import Meeting, unheard_answers
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
 
@@ -28,7 +28,7 @@ def without_a_way(meeting: Meeting, here: Facts) -> Iterator[dict[str, Any]]:
             "its time-out (10 or 30 min by default)",
             "evidence": [
                 *(route.evidence(f"{route.to}: {route.text()}") for route in routes),
-                *(answer.evidence() for answer in _unheard(meeting, here)),
+                *(answer.evidence() for answer in unheard_answers(meeting, here)),
                 *(each.evidence() for each in here[Interface]),
             ],
             "confidence": Confidence.LIKELY,
@@ -43,7 +43,7 @@ def without_a_way(meeting: Meeting, here: Facts) -> Iterator[dict[str, Any]]:
                 )
             ],
         }
-    elif unheard := _unheard(meeting, here):
+    elif unheard := unheard_answers(meeting, here):
         yield {
             "summary": f"{name} may not be rank 0's node: nobody there answers this node",
             "because": "an address that no running host has, and a firewall that drops the connection, look alike from here",
@@ -58,9 +58,3 @@ def without_a_way(meeting: Meeting, here: Facts) -> Iterator[dict[str, Any]]:
                 )
             ],
         }
-
-
-def _unheard(meeting: Meeting, here: Facts) -> tuple[StoreAnswer, ...]:
-    """The questions to the master where none of them was accepted or refused; else nothing."""
-    answers = tuple(answer for answer in here[StoreAnswer] if answer.name == meeting.address and not answer.local)
-    return answers if all(answer.verdict in ("dropped", "unreachable") for answer in answers) else ()

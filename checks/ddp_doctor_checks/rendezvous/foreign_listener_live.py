@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.job import JobRank, Listener, Process, jobs, named
-from ddp_doctor.model import Confidence, Facts, Fix
+from ddp_doctor.model import Confidence, Facts
+from ddp_doctor_checks.listener import fixes, is_store
 
 TALKING = ("handshake", "refused", "no-answer")
-STORES = ("pt_tcpstore", "pt_elastic")
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -28,13 +28,9 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             ]
             # with sockets of its own that could not be seen, the job may well be the owner
             hidden = listener.owner is None and bool(members & unread)
-            if not stuck or hidden or listener.owner in members or _is_store(listener):
+            if not stuck or hidden or listener.owner in members or is_store(listener):
                 continue
             yield _finding(stuck, listener)
-
-
-def _is_store(listener: Listener) -> bool:
-    return listener.command == "pt_elastic" or any(name.startswith(STORES) for name in listener.threads)
 
 
 def _finding(stuck: list[JobRank], listener: Listener) -> dict[str, Any]:
@@ -48,23 +44,7 @@ def _finding(stuck: list[JobRank], listener: Listener) -> dict[str, Any]:
         if mute
         else f"{named(stuck)} ask it for the store, get no answer they understand, and try again until the timeout",
         "evidence": [listener.evidence(), *(rank.evidence() for rank in stuck[:4])],
-        "fixes": [
-            Fix(
-                title="use another port, the same on every rank",
-                commands=(f"export MASTER_PORT={listener.port + 1 if listener.port < 65535 else 29500}",),
-            ),
-            *(
-                [
-                    Fix(
-                        title="or end that program, if nobody needs it",
-                        commands=(f"kill {listener.owner}",),
-                        needs="its owner, job restart",
-                    )
-                ]
-                if listener.owner
-                else []
-            ),
-        ],
+        "fixes": fixes(listener),
         "confidence": Confidence.CERTAIN if known else Confidence.LIKELY,
         "ranks": [rank.rank for rank in stuck if rank.rank is not None],
     }
