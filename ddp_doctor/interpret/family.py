@@ -159,37 +159,37 @@ def _is_shadow(process: Process, everyone: Iterable[Process], roles: Mapping[int
 
 
 def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
-    words = process.arguments
+    role = _own_role(process, everyone)
+    if role != "other" or not process.asked or process.gone or _is_servant(process):
+        return role
+    # a shell or wrapper that the user named stands for the ranks below it
+    if any(process.pid in other.ancestors and _own_role(other, everyone) == "rank" for other in everyone.values()):
+        return "parent"
+    return "other" if process.python is False else "rank"
+
+
+def _own_role(process: Process, everyone: Mapping[int, Process]) -> Role:
+    """What a process is, whether or not somebody named it."""
     if process.command == "pt_data_worker":
         return "data-worker"
-    if any(servant in word for word in words for servant in SERVANTS):
+    if _is_servant(process):
         return "other"
     if _is_launcher(process):
         return "launcher"
     above = everyone.get(process.parent)
     if process.gone:
         return "rank" if above is not None and (_is_launcher(above) or _distributed(above)) else "other"
-    if _distributed(process):
-        return "rank"
-    if process.asked:
-        # a shell or wrapper that the user named stands for the ranks below it
-        below = any(
-            process.pid in other.ancestors
-            and (_distributed(other) or (process.torch is False and _started_by_torch(other, everyone)))
-            for other in everyone.values()
-        )
-        if below:
-            return "parent"
-        return "other" if process.python is False else "rank"
-    if process.torch is False:
-        return "other"
-    if _started_by_torch(process, everyone):
+    if _distributed(process) or (process.torch is not False and _started_by_torch(process, everyone)):
         return "rank"
     if process.torch and any(
         other.parent == process.pid and other.torch and other.command != "pt_data_worker" for other in everyone.values()
     ):
         return "parent"
     return "other"
+
+
+def _is_servant(process: Process) -> bool:
+    return any(servant in word for word in process.arguments for servant in SERVANTS)
 
 
 def _started_by_torch(process: Process, everyone: Mapping[int, Process]) -> bool:

@@ -127,9 +127,7 @@ class Observer:
     def _look(self, began: float, view: JobView) -> bool:
         """Look at one job until it is settled; whether the last word was said."""
         members = [rank.subject.process for rank in (*view.ranks, *view.others)]
-        # a process that is asked for by name counts as a rank where nothing else tells, and a parent is none
-        ranks = [rank for rank in (*view.ranks, *view.others) if rank.role != "parent"] or view.ranks
-        pids = [rank.subject.pid for rank in ranks if rank.subject.pid is not None]
+        pids = [rank.subject.pid for rank in (*view.ranks, *view.others) if rank.subject.pid is not None]
         seen = settle(lambda: self._examined(pids), self._after, note=self._note, began=began)
         last = False
         if seen.standing is Standing.HUNG or (
