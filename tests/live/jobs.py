@@ -54,6 +54,13 @@ def hanging(
             output.close()
 
 
+def without_paths(text: str) -> str:
+    """A text without the places of this tree and this interpreter, which may well be called ddp-doctor themselves."""
+    for place in (sys.prefix, str(HANGS.parents[2])):
+        text = text.replace(place, "")
+    return text
+
+
 def end(process: subprocess.Popen[Any]) -> None:
     """Kill a process that leads a session, with all of that session, and wait for it."""
     try:
