@@ -181,7 +181,7 @@ def state(pid: int) -> str:
 
 def test_a_job_that_the_terminal_stops_is_stopped_as_a_whole_and_goes_on() -> None:
     shell = subprocess.Popen(
-        [sys.executable, "-c", SHELL, *WATCH, "--", "sh", "-c", "echo ready; sleep 1; exit 4"],
+        [sys.executable, "-c", SHELL, *WATCH, "--", "sh", "-c", "sleep 1 & echo ready; wait; exit 4"],
         env=environment(), stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     assert shell.stdout is not None
