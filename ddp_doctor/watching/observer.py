@@ -12,6 +12,7 @@ from ddp_doctor.facts.job import JobView, Process, jobs
 from ddp_doctor.host import Host
 from ddp_doctor.interpret.job import interpret as interpret_job
 from ddp_doctor.model import Facts, Report
+from ddp_doctor.probes import job_nccl
 from ddp_doctor.probes.job import job_probes
 from ddp_doctor.running_job import examine_running
 from ddp_doctor.watching.standing import Look, Standing, first_look, idle, in_init, look_at, pause_between_looks, settle
@@ -117,7 +118,7 @@ class Observer:
         search = not waits and self._stacks_left > 0 and time.monotonic() >= self._stacks_at
         if search and any(process.torch or process.nccl for process in facts[Process]):
             self._stacks_left -= 1
-            facts = collect(host, [*wanted, probes["stacks"]], Facts()).facts
+            facts = collect(host, [*wanted, probes["stacks"], probes[job_nccl.PROBE.name]], Facts()).facts
             facts = facts.plus(interpret_job(facts))
             self._stacks_pause = min(self._stacks_pause * 2, max(1.0, self._after / 4), SETTLED_SECONDS)
             self._stacks_at = time.monotonic() + self._stacks_pause
