@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -15,9 +16,11 @@ from ddp_doctor.running_job import examine_running
 from ddp_doctor.watching.reports import collect_report, write_report
 from ddp_doctor.watching.standing import PATIENCE, Look, Standing, first_look, look_at, pause_between_looks, settle
 
+SECONDS_BETWEEN_ASKING = 0.05
 SECONDS_PER_RANK = 0.7
 """Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
-SECONDS_TO_REPORT = 4.0
+SECONDS_TO_REPORT = 10.0
+"""What the last of the node's ranks may take for its report once it was its turn, before the others no longer wait."""
 SECONDS_TO_ABORT = 5.0
 
 
@@ -56,12 +59,12 @@ class Rank:
                 told_slow = True
                 self._report(seen)
             time.sleep(pause_between_looks(self._after))
+        examined = _mark(EXAMINED, self._pid)
         if self._abort:
-            # a rank that ends while the others are still examined would look like the cause
-            others = len(self._inside) - 1
-            wait = (others - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT if others > turn else 0.0
-            self._sleep_until(time.monotonic() + wait)
+            self._wait_for_the_others((len(self._inside) - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT)
             self._end_rank()
+        if examined is not None:
+            examined.close()
 
     def _look(self) -> Look:
         self._inside |= _known()
@@ -102,6 +105,21 @@ class Rank:
             return True
         return not any(rank < mine and pid in self._inside for pid, rank in seen.pids.items())
 
+    def _wait_for_the_others(self, seconds: float) -> None:
+        """Until all ranks of the node were examined, and then until those of a higher number have ended.
+
+        A rank that ends while others are examined would look like the cause; and the lowest, which as a rule serves the
+        store, would take the others with it by an error of the connection.
+        """
+        others = {pid: number for pid, number in self._inside.items() if pid != self._pid}
+        later = [pid for pid, number in others.items() if (number, pid) > (self._number, self._pid)]
+        examined_until = time.monotonic() + seconds
+        while time.monotonic() < examined_until and any(map(_lives, others.keys() - _marked(EXAMINED).keys())):
+            time.sleep(SECONDS_BETWEEN_ASKING)
+        ended_until = time.monotonic() + SECONDS_TO_ABORT
+        while time.monotonic() < ended_until and any(map(_lives, later)):
+            time.sleep(SECONDS_BETWEEN_ASKING)
+
     def _end_rank(self) -> None:
         _say(f"on_hang='abort': ending PID {self._pid}")
         for number in (signal.SIGABRT, signal.SIGKILL):
@@ -117,17 +135,45 @@ class Rank:
         time.sleep(max(0.0, moment - time.monotonic()))
 
 
-NAME = "ddp-doctor watches "
+INSIDE = "ddp-doctor watches "
+EXAMINED = "ddp-doctor examined "
 
 
 def _known() -> dict[int, int]:
     """PID -> local number, of the ranks of this node that are in a block, as sentry.py makes them known."""
+    return _marked(INSIDE)
+
+
+def _mark(name: str, pid: int) -> socket.socket | None:
+    """Let the processes beside other ranks see this of that rank: an abstract name that ends with the socket."""
+    mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        mark.bind(f"\0{name}{pid} 0")
+    except OSError:
+        mark.close()
+        return None
+    return mark
+
+
+def _marked(name: str) -> dict[int, int]:
+    """PID -> the number beside it, of the abstract names that start like this."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return {}
-    names = [line.partition(f"@{NAME}")[2].split() for line in lines]
+    names = [line.partition(f"@{name}")[2].split() for line in lines]
     return {int(words[0]): int(words[1]) for words in names if len(words) == 2 and all(map(str.isdigit, words))}
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process is there and is not a zombie."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
+    except OSError:
+        return False
 
 
 def _say(words: str) -> None:
