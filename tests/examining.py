@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import nccl
 
 from ddp_doctor.collect import collect
 from ddp_doctor.examine import Selection, examine
@@ -86,18 +87,15 @@ def apply_fix(finding: Mapping[str, Any], environ: Mapping[str, str], number: in
 
 
 def libnccl(version: str = "") -> str:
-    """A libnccl.so.2: that version below $DDP_DOCTOR_TEST_NCCL, or whichever is installed; skips where there is none."""
-    folder = os.environ.get("DDP_DOCTOR_TEST_NCCL", "")
-    pattern = f"{version or '*'}/libnccl.so.2"
-    for path in sorted(Path(folder).glob(pattern), reverse=True) if folder else ():
+    """A libnccl.so.2: that version's of `scripts/fetch_nccl.py`, or whichever is there; skips where there is none."""
+    for path in sorted(nccl.folder_of_versions().glob(f"{version or '*'}/libnccl.so.2"), reverse=True):
         return str(path)
     spec = importlib.util.find_spec("nvidia") if not version else None
     for place in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(place) / "nccl" / "lib" / "libnccl.so.2"
         if path.exists():
             return str(path)
-    wheel = f"nvidia-nccl-cu12 {version}".rstrip()
-    pytest.skip(f"no libnccl of {wheel}: unpack it to $DDP_DOCTOR_TEST_NCCL/VERSION/libnccl.so.2")
+    pytest.skip(f"no libnccl {version}: python scripts/fetch_nccl.py {version}".rstrip())
 
 
 def needs_root() -> None:
