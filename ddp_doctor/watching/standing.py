@@ -86,8 +86,11 @@ def _standing(view: JobView, report: Report) -> Standing:
     named = report.verdict.status == "problem"
     if view.job.hung is False:
         proven = named and report.verdict.confidence is Confidence.CERTAIN and _a_named_rank_waits(alive, report)
-        stuck = proven or (named and not through and idle(view.ranks))
-        return Standing.HUNG if stuck else Standing.THROUGH if through else Standing.EARLY
+        if proven or (named and not through and idle(view.ranks)):
+            return Standing.HUNG
+        if any(works(rank) for rank in view.culprits()) and any(map(_comes_once, alive)):
+            return Standing.SLOW
+        return Standing.THROUGH if through else Standing.EARLY
     if through and not named:
         return Standing.UNCLEAR
     blamed = view.culprits()
@@ -95,6 +98,12 @@ def _standing(view: JobView, report: Report) -> Standing:
         return Standing.SLOW
     waits = any(in_init(rank) or rank.waits_for for rank in (*view.ranks, *view.others)) or idle(view.ranks)
     return Standing.HUNG if waits and (named or report.verdict.status == "unknown") else Standing.EARLY
+
+
+def _comes_once(rank: JobRank) -> bool:
+    """Whether a rank waits in what belongs to initialisation though the group exists: a communicator, a DDP constructor."""
+    belongs = Stage.COMM_BOOTSTRAP <= rank.stage <= Stage.TRANSPORT or rank.stage is Stage.DDP_VERIFY
+    return belongs and rank.state == "waiting"
 
 
 def _a_named_rank_waits(alive: Iterable[JobRank], report: Report) -> bool:

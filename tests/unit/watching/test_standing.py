@@ -43,6 +43,9 @@ THROUGH: dict[str, Any] = {"stage": Stage.TRAINING, "at_most": Stage.TRAINING, "
         ([collective(0, "barrier", 1), collective(1, "all_reduce", 0)], "problem", None, Standing.HUNG),
         ([collective(0, "barrier", 1), collective(1, "barrier", 0)], "unknown", None, Standing.UNCLEAR),
         ([collective(0, "barrier", 1), at_work(1, **THROUGH)], "problem", None, Standing.SLOW),
+        ([collective(0, "barrier", 1), at_work(1, **THROUGH)], "problem", False, Standing.THROUGH),
+        ([waiting(0, 1, stage=Stage.DDP_VERIFY), at_work(1, **THROUGH)], "problem", False, Standing.SLOW),
+        ([waiting(0, 1, stage=Stage.COMM_BOOTSTRAP), at_work(1, **THROUGH)], "healthy", False, Standing.SLOW),
     ],
 )
 def test_standing(ranks: list[JobRank], status: VerdictStatus, hung: bool | None, standing: Standing) -> None:
