@@ -10,7 +10,8 @@ from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
 ELSEWHERE = ("user-code", "importing", "data", "import-lock", "")
 STARTING_SECONDS = 45.0
-PATIENT_SECONDS = 60.0
+PATIENT_SECONDS = 150.0
+"""Nodes of one job start up to two minutes apart."""
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
