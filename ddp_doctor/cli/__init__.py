@@ -54,9 +54,19 @@ def with_default_command(arguments: list[str]) -> list[str]:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[0] == "attach" and not _pauses(arguments):
+        from ddp_doctor.courtesy import give_way
+
+        # before anything is imported: that is a third of what looking at a job takes
+        give_way()
     from ddp_doctor.cli.commands import application
 
     return application(arguments)
+
+
+def _pauses(arguments: list[str]) -> bool:
+    """Whether processes are going to be paused: who does that has to be quick."""
+    return "--native" in arguments or "DDP_DOCTOR_NATIVE" in os.environ
 
 
 _was_terminated = False
