@@ -108,19 +108,7 @@ def rows(facts: Facts) -> list[RankRow]:
         for each in facts[JobRank]
         if each.role == "rank" and each.subject.process not in threads
     ]
-    for members in threads.values():
-        found += [
-            RankRow(
-                rank=thread.rank,
-                host=thread.subject.host,
-                pid=thread.subject.pid,
-                stage=thread.at_least.label,
-                state="waiting",
-                where=thread.where,
-                call=thread.call,
-            )
-            for thread in members
-        ]
+    found += [thread.row for members in threads.values() for thread in members]
     for job in facts[Job]:
         if job.complete_here and not threads:
             found += [RankRow(rank=rank, host=job.subject.host, state="exited") for rank in job.missing]

@@ -93,19 +93,7 @@ def _rows(facts: Facts) -> list[RankRow]:
     reported = sorted((each.row for each in facts[ReportedRank]), key=lambda row: (row.rank is None, row.rank or 0))
     if reported:
         return reported
-    rows = [
-        RankRow(
-            rank=thread.rank,
-            host=thread.subject.host,
-            pid=thread.subject.pid,
-            stage=thread.at_least.label,
-            state="exited" if thread.ended else "waiting",
-            where=thread.where,
-            call=thread.call,
-            waits_for=(Wait(key=thread.waits_for),) if thread.waits_for else (),
-        )
-        for thread in facts[RankThread]
-    ]
+    rows = [thread.row for thread in facts[RankThread]]
     rows += _rows_of_logs(facts)
     rows += _rows_of_dumps(facts)
     rows.sort(key=lambda row: (row.rank is None, row.rank or 0))

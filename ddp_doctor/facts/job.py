@@ -17,6 +17,9 @@ DOINGS = (
     "spawning", "waiting-for-nodes", "watching-workers",
 )  # fmt: skip
 """What a process does, in the order in which a job comes to it."""
+SERVANTS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "multiprocessing.forkserver",
+            "compile_worker", "multiprocessing.managers")  # fmt: skip
+"""In the arguments of processes that Python and torch start for themselves."""
 Item = TypeVar("Item")
 RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
 
@@ -116,6 +119,35 @@ class Process(Fact, frozen=True, kw_only=True):
     def text(self) -> str:
         wchan = f", in {self.tasks[0].wchan}" if self.tasks and self.tasks[0].wchan not in ("", "0") else ""
         return f"{' '.join(self.arguments) or self.command}: state {self.state}{wchan}"
+
+
+class Child(Fact, frozen=True, kw_only=True):
+    """A program without torch that the process `subject` started; `waited_for` where that one waits for it by its PID."""
+
+    pid: int
+    command: str
+    arguments: tuple[str, ...] = ()
+    state: str = ""
+    wchan: str = ""
+    age_s: float | None = None
+    waited_for: bool = False
+
+    @property
+    def words(self) -> str:
+        """The process as a person would name it."""
+        shown = " ".join(" ".join(self.arguments).split()) or self.command
+        return f"PID {self.pid} `{shown if len(shown) <= 60 else shown[:57] + '...'}`"
+
+    @property
+    def servant(self) -> bool:
+        """Whether it is one of those that Python and torch start for themselves."""
+        return any(servant in word for word in self.arguments for servant in SERVANTS)
+
+    def text(self) -> str:
+        does = {"R": "runs", "D": "waits uninterruptibly", "T": "is stopped", "t": "is stopped by a debugger"}
+        wchan = f" in {self.wchan}" if self.wchan and self.state != "R" else ""
+        since = f", started {self.age_s:.0f} s ago" if self.age_s is not None else ""
+        return f"{self.words} {does.get(self.state, 'sleeps')}{wchan}{since}"
 
 
 class Connection(Fact, frozen=True, kw_only=True):

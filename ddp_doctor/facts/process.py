@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddp_doctor.model import INIT, Fact, Stage
+from ddp_doctor.model import INIT, Fact, RankRow, Stage, Wait
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +72,20 @@ class RankThread(Fact, frozen=True, kw_only=True):
     def process_key(self) -> tuple[str, str, int | None, int | None]:
         """The identity of its process: by PID and start time, or by log."""
         return (self.process, *self.subject.process)
+
+    @property
+    def row(self) -> RankRow:
+        """The thread as a rank of a report."""
+        return RankRow(
+            rank=self.rank,
+            host=self.subject.host,
+            pid=self.subject.pid,
+            stage=self.at_least.label,
+            state="exited" if self.ended else "waiting",
+            where=self.where,
+            call=self.call,
+            waits_for=(Wait(key=self.waits_for),) if self.waits_for else (),
+        )
 
     def text(self) -> str:
         name = f'"{self.thread_name}"  ' if self.thread_name else ""

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_doctor.facts.job import Connection, Process, Role
+from ddp_doctor.facts.job import SERVANTS, Connection, Process, Role
 
 NETWORK_THREADS = re.compile(r"^(pt_tcpstore|gloo_tcp_loop|pt_gloo_runloop|pt_nccl_)")
 LAUNCHERS = {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "torchx", "fabric"}
 LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
                     "deepspeed.launcher.launch", "deepspeed.launcher.runner"}  # fmt: skip
-SERVANTS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "multiprocessing.forkserver",
-            "compile_worker", "multiprocessing.managers")  # fmt: skip
 RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 SIZE_NAMES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 OF_RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")

@@ -173,7 +173,7 @@ def _job(
         subject=Subject(host=drafts[0].process.subject.host),
         source="/proc",
         number=place,
-        launcher=_launcher_name(launcher) if launcher else "",
+        launcher=_launcher_name(launcher, rank_drafts) if launcher else "",
         launcher_pid=launcher.process.pid if launcher else None,
         world_size=size,
         ranks=tuple(sorted(each for each in present if each is not None)),
@@ -433,15 +433,23 @@ def _complete_here(drafts: Sequence[_Draft], missing: Sequence[int], size: int |
     )
 
 
-def _launcher_name(draft: _Draft) -> str:
-    words = draft.process.arguments
-    if draft.role == "launcher":
+def _launcher_name(starter: _Draft, ranks: Sequence[_Draft]) -> str:
+    """What started the ranks, as a person knows it; empty for a script that started them in a way of its own."""
+    words = starter.process.arguments
+    if starter.role == "launcher":
         for word in words[:4]:
             base = word.rsplit("/", 1)[-1]
             if base in ("accelerate", "deepspeed") or base.startswith(("accelerate.", "deepspeed.")):
                 return base.partition(".")[0]
         return "torchrun"
-    return "torch.multiprocessing"
+    files = {frame.file for draft in (starter, *ranks) for stack in draft.stacks for frame in stack.frames}
+    if any(file.endswith("torch/multiprocessing/spawn.py") for file in files):
+        return "torch.multiprocessing"
+    own = {frame.file for draft in ranks for stack in draft.stacks for frame in stack.frames}
+    spawned = any("--multiprocessing-fork" in draft.process.arguments for draft in ranks)
+    if spawned or any(file.endswith("multiprocessing/process.py") for file in own):
+        return "multiprocessing"
+    return "os.fork" if own and any(draft.process.arguments == words for draft in ranks) else ""
 
 
 def _place(file: str, line: int, function: str) -> str:

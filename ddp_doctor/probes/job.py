@@ -18,6 +18,7 @@ import msgspec
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.facts.job import (
     CallSite,
+    Child,
     Connection,
     FileStoreState,
     JobView,
@@ -75,7 +76,7 @@ def job_probes(
     def take_stacks(host: Host, known: Facts) -> Iterator[Observation]:
         yield from _stacks(host, known, native, py_spy or (installed_py_spy(),))
 
-    probes = [Probe(name="processes", gives=(Process, Connection, Listener), take=take_processes)]
+    probes = [Probe(name="processes", gives=(Process, Child, Connection, Listener), take=take_processes)]
     if stacks:
         probes.append(Probe(name="stacks", gives=(Stack,), builds_on=(Process,), take=take_stacks))
     probes += [job_nccl.PROBE, job_gpus.PROBE, job_files.probe(signatures)]
@@ -240,7 +241,7 @@ def _namespace(pid: str, kind: str) -> int | None:
 
 
 def _processes(host: Host, asked: frozenset[int], every: bool) -> Iterator[Observation]:
-    processes, connections, listeners, absents = _read(host, asked)
+    processes, children, connections, listeners, absents = _read(host, asked)
     found = families(processes, connections)
     wanted: set[int] = set(asked)
     for family in found:
@@ -249,13 +250,15 @@ def _processes(host: Host, asked: frozenset[int], every: bool) -> Iterator[Obser
         if every or asked & (members | above):
             wanted |= members
     yield from (process for process in processes if process.pid in wanted)
-    yield from (each for each in connections if each.subject.pid in wanted)
+    yield from (each for each in (*children, *connections) if each.subject.pid in wanted)
     networks = {process.network for process in processes if process.pid in wanted}
     yield from (each for each in listeners if each.network in networks)
     yield from (absent for absent in absents if absent.about.pid is None or absent.about.pid in wanted)
 
 
-def _read(host: Host, asked: frozenset[int]) -> tuple[list[Process], list[Connection], list[Listener], list[Absent]]:
+def _read(
+    host: Host, asked: frozenset[int]
+) -> tuple[list[Process], list[Child], list[Connection], list[Listener], list[Absent]]:
     """One worker reads all; a process that blocks it is left out and the rest is asked for again."""
     stuck: list[int] = []
     absents: list[Absent] = []
@@ -283,19 +286,20 @@ def _read(host: Host, asked: frozenset[int]) -> tuple[list[Process], list[Connec
     if not done:
         status = "crashed" if answer.status == "ok" else answer.status
         absents.append(Absent(kind=Process.kind(), about=Subject(host=host.name), status=status, reason=answer.reason))
-    processes, connections, listeners = _decode(host, answer, asked)
+    processes, children, connections, listeners = _decode(host, answer, asked)
     absents += [
         refused(host, process.pid, process.subject, "ok", "permission denied", kind=Connection.kind())
         for process in processes
         if not process.sockets_read and not process.gone
     ]
-    return processes, connections, listeners, absents
+    return processes, children, connections, listeners, absents
 
 
 def _decode(
     host: Host, answer: Answer, asked: frozenset[int]
-) -> tuple[list[Process], list[Connection], list[Listener]]:
+) -> tuple[list[Process], list[Child], list[Connection], list[Listener]]:
     raw: dict[int, dict[str, Any]] = {}
+    children: list[Child] = []
     connections: list[Connection] = []
     listeners: list[Listener] = []
     for message in answer.messages:
@@ -309,6 +313,11 @@ def _decode(
         elif "sockets" in message:
             subject = _subject(host, raw[message["sockets"]])
             connections += [_connection(subject, message["network"], row) for row in message["rows"]]
+        elif "child" in message and message["of"] in raw:
+            fields = {name: value for name, value in message.items() if name in Child.__struct_fields__}
+            subject = _subject(host, raw[message["of"]])
+            fields |= {"pid": message["child"], "subject": msgspec.to_builtins(subject)}
+            children.append(msgspec.convert({**fields, "source": f"/proc/{message['child']}"}, Child))
         elif "listener" in message:
             fields = {name: value for name, value in message.items() if name in Listener.__struct_fields__}
             fields |= {"port": message["listener"], "subject": {"host": host.name}}
@@ -323,7 +332,7 @@ def _decode(
         fields |= {"subject": msgspec.to_builtins(_subject(host, found)), "source": f"/proc/{found['pid']}"}
         fields["asked"] = found["pid"] in asked
         processes.append(msgspec.convert(fields, Process))
-    return processes, connections, listeners
+    return processes, children, connections, listeners
 
 
 def _subject(host: Host, found: dict[str, Any]) -> Subject:

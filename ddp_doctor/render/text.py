@@ -78,10 +78,10 @@ def header_parts(report: Report) -> list[str]:
         parts.append(f"NCCL {target.nccl}")
     if target.gpus:
         parts.append(f"{target.gpus} x {target.gpu_name or 'GPU'}")
-    if report.tool.command == "attach" and report.ranks:
+    # what has ended and never had a number may have been a helper
+    here = sum(row.pid is not None and (row.rank is not None or row.state != "exited") for row in report.ranks)
+    if report.ranks and (report.tool.command == "attach" or (report.tool.command in ("watch", "triage") and here)):
         by = f", started by {target.launcher}" if target.launcher else ""
-        # what has ended and never had a number may have been a helper
-        here = sum(row.pid is not None and (row.rank is not None or row.state != "exited") for row in report.ranks)
         parts.append(f"{here} {'rank' if here == 1 else 'ranks'} of world size {target.world_size or '?'}{by}")
     if report.tool.command == "run":
         parts.append(_launched(target))

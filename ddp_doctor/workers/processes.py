@@ -21,6 +21,7 @@ GPU = re.compile(r"/dev/nvidia\d+$")
 RAS_ADDRESS = "localhost:28028"
 MOST_SOCKETS = 150
 MOST_TASKS = 1500
+MOST_CHILDREN = 50
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -136,6 +137,21 @@ def waiting_on(pid):
     if name is None:
         return {}
     return {"system_call": name, "descriptor": descriptor, "file": link("/proc/%d/fd/%d" % (pid, descriptor))}
+
+
+WAITS = {"x86_64": {61: 0, 247: 1}, "aarch64": {260: 0, 95: 1}}
+"""number of wait4 and waitid -> which argument names the process"""
+
+
+def child_waited_for(pid):
+    """The one child that the main thread waits for to end; None where it waits for any, or for something else."""
+    try:
+        words = text("/proc/%d/syscall" % pid).split()
+        place = WAITS.get(os.uname().machine, {}).get(int(words[0]))
+        child = int(words[1 + place], 16) if place is not None else 0
+    except (OSError, ValueError, IndexError):
+        return None
+    return child if 0 < child < 1 << 31 else None
 
 
 def address(coded):
@@ -370,6 +386,8 @@ def main(request, say, hear):
                         say({"changed": fresh["pid"]})
             except (OSError, IndexError, ValueError):
                 continue
+    for found in chosen:
+        view.children(found, everyone)
     listeners(say, view.tables, view.owners, view.masters, everyone, now)
     say({"done": True})
 
@@ -384,6 +402,7 @@ class View:
         self.masters = set(request.get("ports", ()))
         self.waiting = locks()
         self.tables, self.owners, self.families = {}, {}, {}
+        self.with_torch = set()
 
     def cheap(self, found):
         """What never blocks: the kernel's own numbers, threads and sockets."""
@@ -447,12 +466,35 @@ class View:
         if not unchanged(found):
             return False
         self.say(more)
+        if more.get("torch"):
+            self.with_torch.add(pid)
         variables_of = more.get("now") or more.get("set_at_start") or {}
         ports = [variables_of.get("MASTER_PORT", "")]
         if more.get("nccl"):
             ports.append(variables_of.get("NCCL_RAS_ADDR", RAS_ADDRESS).rpartition(":")[2])
         self.masters.update(int(port) for port in ports if port.isdigit())
         return True
+
+    def children(self, found, everyone):
+        """What a process with torch started that has none itself, such as a program that it waits for."""
+        if found["pid"] not in self.with_torch:
+            return
+        own = [each for each in everyone.values() if each["parent"] == found["pid"] and each["state"] not in "ZX"]
+        waited_for = child_waited_for(found["pid"])
+        for child in own[:MOST_CHILDREN]:
+            pid = child["pid"]
+            if pid in self.with_torch or pid in self.skipped or child["command"] == "pt_data_worker":
+                continue
+            self.say({"begin": pid})
+            try:
+                arguments = read("/proc/%d/cmdline" % pid).decode("utf-8", "replace").split("\0")
+                message = {"child": pid, "of": found["pid"], "waited_for": pid == waited_for}
+                message["arguments"] = [piece[:300] for piece in arguments if piece][:24]
+                message["wchan"] = text("/proc/%d/wchan" % pid).strip("0")
+            except OSError:
+                continue
+            if unchanged(child):
+                self.say({**message, **{name: child[name] for name in ("command", "state", "age_s")}})
 
 
 def listeners(say, tables, owners, masters, everyone, now):

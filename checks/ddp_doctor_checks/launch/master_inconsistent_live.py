@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
+from ddp_doctor.facts.job import JobRank, Process, jobs, minority, named
 from ddp_doctor.model import Confidence, Facts, Fix
 
 LOOPBACK = ("127.", "localhost", "::1")
@@ -19,19 +18,16 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         told = [rank for rank in view.ranks if rank.master_port is not None and rank.state != "exited"]
         if not any(rank.waits_for for rank in told):
             continue
-        ports = Counter(rank.master_port for rank in told)
+        ports = {rank.master_port for rank in told}
         hosts = {networks.get(rank.subject.process) for rank in told}
         apart = len(hosts) > 1 and all(rank.master_address.startswith(LOOPBACK) for rank in told)
         if len(ports) < 2 and not apart:
             continue
-        yield _finding(view, told, ports, apart)
+        yield _finding(told, apart)
 
 
-def _finding(view: JobView, told: list[JobRank], ports: Counter[int | None], apart: bool) -> dict[str, Any]:
-    common, most = ports.most_common(1)[0]
-    odd = [rank for rank in told if rank.master_port != common]
-    if apart or len(odd) == most:
-        odd = told
+def _finding(told: list[JobRank], apart: bool) -> dict[str, Any]:
+    odd = told if apart else minority(told, lambda rank: rank.master_port) or told
     where = "; ".join(f"{rank.name} {rank.master_address}:{rank.master_port}" for rank in told[:4])
     zero = next((rank for rank in told if rank.rank == 0), told[0])
     others = [rank for rank in odd if rank is not zero] or odd

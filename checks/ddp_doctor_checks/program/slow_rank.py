@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddp_doctor.facts.job import JobRank
+from ddp_doctor.facts.job import Child, JobRank
 from ddp_doctor.facts.log import LogEvent
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
@@ -17,6 +17,7 @@ class SlowRank(Check):
     title = "One rank is busy longer than the others wait"
     acts_at = ANY_STAGE
     needs = ((LogEvent, JobRank, Stack),)
+    also_reads = (Child,)
     residual = True
     told = Told(
         because="one rank is still busy, with data or a download, while the others wait in a collective until it times "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, JobView, Process, jobs, named
+from ddp_doctor.facts.job import Child, JobRank, JobView, Process, jobs, named
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
 ELSEWHERE = ("user-code", "importing", "data", "import-lock", "")
@@ -22,7 +22,9 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             rank for rank in view.culprits() if rank.doing in ELSEWHERE and rank.has_stack and rank.state != "exited"
         ]
         if late:
-            yield _finding(view, late, processes.get(late[0].subject.process))
+            first = late[0].subject.process
+            children = [child for child in facts[Child] if child.subject.process == first and not child.servant]
+            yield _finding(view, late, processes.get(first), children)
         elif _all_wait_for_data(view):
             yield _starving(view)
 
@@ -55,21 +57,32 @@ def _starving(view: JobView) -> dict[str, Any]:
     }
 
 
-def _finding(view: JobView, late: list[JobRank], process: Process | None) -> dict[str, Any]:
+def _finding(view: JobView, late: list[JobRank], process: Process | None, children: list[Child]) -> dict[str, Any]:
     first = late[0]
     waiting = [rank for rank in view.waiting if {wait.rank for wait in rank.waits_for} & {each.rank for each in late}]
     call = next((rank.call for rank in waiting if rank.call), "init_process_group")
     for_child = process is not None and _waits_for_child(first, process)
-    idle = "a process that it started" if for_child else "something else"
+    started = _waited_for(children) if for_child else []
+    idle = (
+        f"its child {' or '.join(child.words for child in started[:3])}"
+        if started
+        else "a process that it started"
+        if for_child
+        else "something else"
+    )
     doing = "is working, not stuck" if first.state == "running" else f"uses no CPU: it waits for {idle}"
     verb = "has" if len(late) == 1 else "have"
     where = first.where or "its own code"
     return {
         "summary": f"{named(late)} {verb} not reached {call}; {'it is' if len(late) == 1 else 'they are'} still in {where}",
         "because": f"{named(waiting)} {'waits' if len(waiting) == 1 else 'wait'} there until the timeout; {first.name} {doing}",
-        "evidence": [*(rank.evidence() for rank in late[:4]), *(rank.evidence() for rank in waiting[:3])],
+        "evidence": [
+            *(rank.evidence() for rank in late[:4]),
+            *(child.evidence() for child in started[:3]),
+            *(rank.evidence() for rank in waiting[:3]),
+        ],
         "fixes": [
-            *([_look_at_child(first)] if for_child else []),
+            *([_look_at_child(first, started)] if for_child else []),
             *_fixes(first, call, next((rank.backend for rank in waiting if rank.backend), "nccl")),
         ],
         "severity": _severity(first, waiting),
@@ -85,7 +98,21 @@ def _waits_for_child(rank: JobRank, process: Process) -> bool:
     return rank.state == "waiting" and ((task is not None and task.wchan == "do_wait") or "_communicate" in names)
 
 
-def _look_at_child(rank: JobRank) -> Fix:
+def _waited_for(children: list[Child]) -> list[Child]:
+    """The child that is waited for by its PID, else all that it may be."""
+    return [child for child in children if child.waited_for] or children
+
+
+def _look_at_child(rank: JobRank, started: list[Child]) -> Fix:
+    if len(started) == 1:
+        return Fix(
+            title=f"see why {started[0].words} does not end: what it and those below it do, and their open files",
+            commands=(
+                f"ps -o pid,stat,wchan:20,etime,args --pid {started[0].pid} --ppid {started[0].pid}",
+                f"ls -l /proc/{started[0].pid}/fd",
+            ),
+            needs="nothing",
+        )
     return Fix(
         title="see which process it waits for, and why that one does not end",
         commands=(f"ps --ppid {rank.subject.pid} -o pid,stat,etime,args",),

@@ -79,6 +79,14 @@ def test_hit_ports_differ() -> None:
     assert finding.fixes[0].commands == ("export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500",)
 
 
+def test_two_ranks_that_ask_elsewhere_each_for_itself_are_the_odd_ones_beside_two_that_agree() -> None:
+    apart = (waiting(2, 0, master_port=29501), waiting(3, 0, master_port=29502))
+    (finding,) = run_check(MasterInconsistent, *job(waiting(0, 2), waiting(1, 2), *apart)).findings
+    assert finding.ranks == (2, 3)
+    (finding,) = run_check(MasterInconsistent, *job(waiting(0, 1), waiting(1, 0, master_port=29501))).findings
+    assert finding.ranks == (0, 1)
+
+
 def test_hit_loopback_on_two_hosts() -> None:
     (finding,) = run_check(
         MasterInconsistent, *job(waiting(0, 1), waiting(1, 0)), process(0), process(1, network=2)

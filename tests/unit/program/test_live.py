@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from checking import run_check
 from ddp_doctor_checks.program.collective_mismatch import CollectiveMismatch
@@ -14,7 +15,7 @@ from ddp_doctor_checks.program.subgroup_misuse import SubgroupMisuse
 from ddp_doctor_checks.program.uneven_inputs import UnevenInputs
 from job_facts import UNREADABLE, busy, collective, connection, job, parted, process, waiting
 
-from ddp_doctor.facts.job import CallSite, Task
+from ddp_doctor.facts.job import CallSite, Child, Task
 from ddp_doctor.model import Check, Confidence, Severity, Stage
 
 DIFFERENT = job(collective(0, "barrier", 1), collective(1, "all_reduce", 0))
@@ -144,3 +145,27 @@ def test_a_late_rank_that_waits_for_its_child_says_how_to_see_which() -> None:
     assert finding.fixes[0].commands == ("ps --ppid 4101 -o pid,stat,etime,args",)
     (other,) = run_check(SlowRank, *ranks, process(1)).findings
     assert "it waits for something else" in other.because and "--ppid" not in str(other.fixes)
+
+
+def test_a_late_rank_that_waits_for_a_program_names_it_and_what_it_does() -> None:
+    late = busy(1, state="waiting", cpu=0.0, where="train.py:9 fetch", functions=("Popen._try_wait", "fetch"))
+    ranks = job(waiting(0, 1), late, culprits=(1,))
+    asleep = process(1, tasks=(Task(id=4101, name="python", state="S", wchan="do_wait"),))
+    rsync = Child(
+        subject=asleep.subject, source="/proc/4300", pid=4300, command="rsync", arguments=("rsync", "-a", "store:/data"),
+        state="S", wchan="wait_woken", age_s=65.4,
+    )  # fmt: skip
+    tracker = msgspec.structs.replace(
+        rsync, pid=4299, arguments=("python", "-c", "from multiprocessing.resource_tracker import main;main(7)")
+    )
+    (finding,) = run_check(SlowRank, *ranks, asleep, tracker, rsync).findings
+    assert finding.because.endswith("it waits for its child PID 4300 `rsync -a store:/data`")
+    assert finding.evidence[1].value == "PID 4300 `rsync -a store:/data` sleeps in wait_woken, started 65 s ago"
+    assert "--pid 4300 --ppid 4300" in finding.fixes[0].commands[0]
+    logger = msgspec.structs.replace(rsync, pid=4301, arguments=("tee", "log"))
+    (finding,) = run_check(SlowRank, *ranks, asleep, rsync, logger).findings
+    assert "PID 4300 `rsync -a store:/data` or PID 4301 `tee log`" in finding.because
+    assert finding.fixes[0].commands == ("ps --ppid 4101 -o pid,stat,etime,args",)
+    sure = msgspec.structs.replace(rsync, waited_for=True)
+    (finding,) = run_check(SlowRank, *ranks, asleep, sure, logger).findings
+    assert "tee" not in finding.because
