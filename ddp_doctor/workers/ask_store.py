@@ -1,7 +1,9 @@
 """Asks HOST:PORT as a TCPStore client asks, without torch and without writing a key.
 
-The protocol (torch 2.1 to 2.13; the ping since 2.5): a query byte, then u64 little-endian lengths before strings;
-answers are raw.
+The protocol: a query byte, then u64 little-endian lengths before strings; answers are raw. Since torch 2.2 the first query
+has to be VALIDATE, and the ping is known since 2.5. Up to torch 2.1 the numbers of all queries are one less, so VALIDATE is
+taken for SET there, and what follows it for the length of a key. After each VALIDATE stands what makes that length one that
+no machine can allocate: such a store closes the connection without writing a key or taking memory.
 A query always leaves in one piece, since a legacy store serves nobody else until a half-sent one is complete.
 """
 
@@ -10,8 +12,9 @@ import socket
 import struct
 import time
 
-VALIDATE, GET, CHECK, PING = 0, 3, 5, 13
+VALIDATE, GET, CHECK, COUNT, PING = 0, 3, 5, 7, 13
 MAGIC, NONCE = 0x3C85F7CE, 0x0DD0C70A
+COUNTS = 4
 READY, NOT_READY = 0, 1
 SESSION_SECONDS = 0.2
 SILENT_TRIES = 3
@@ -30,14 +33,18 @@ def ask(address, port, deadline, more=()):
     """One session; a silent one is tried again, because a store under load answers late. The last answer counts."""
     started = time.monotonic()
     answer = {}
-    for attempt in range(SILENT_TRIES):
-        if attempt:
+    dialects, silent = [PingFirst, CountFirst, Unvalidated], 0
+    while dialects and silent < SILENT_TRIES:
+        if silent:
             if time.monotonic() + 0.5 > deadline:
                 break
-            time.sleep(0.2 * attempt)
-        # a store of torch 2.1 to 2.4 knows no ping and closes
-        answer = session(address, port, deadline, more, ping=answer.get("verdict") != "closes")
-        if answer["verdict"] not in ("silent", "closes"):
+            time.sleep(0.2 * silent)
+        answer = session(address, port, deadline, more, dialects[0])
+        if answer["verdict"] == "silent":
+            silent += 1
+        elif answer["verdict"] == "closes":
+            dialects.pop(0)
+        else:
             break
     answer["seconds"] = round(time.monotonic() - started, 3)
     return answer
@@ -64,7 +71,42 @@ def not_connected(error):
     return {"outcome": "unreachable", "errno": error.errno, "error": error.strerror or str(error)}
 
 
-def session(address, port, deadline, more=(), ping=True):
+class PingFirst:
+    """Torch 2.5 and later."""
+
+    shift = 0
+    hello = struct.pack("<BIBI", VALIDATE, MAGIC, PING, NONCE)
+    greeting = 4
+
+    @staticmethod
+    def known(answer):
+        return answer == struct.pack("<I", NONCE)
+
+
+class CountFirst(PingFirst):
+    """Torch 2.2 to 2.4, where a ping closes the connection."""
+
+    hello = struct.pack("<BI", VALIDATE, MAGIC) + bytes([COUNT]) * COUNTS
+    greeting = 8 * COUNTS
+
+    @staticmethod
+    def known(answer):
+        return len(answer) == 8 * COUNTS and len(set(struct.unpack("<%dq" % COUNTS, answer))) == 1
+
+
+class Unvalidated(PingFirst):
+    """Torch 2.1 and earlier; asked only where both others made the store close the connection."""
+
+    shift = -1
+    hello = b""
+    greeting = 1
+
+    @staticmethod
+    def known(answer):
+        return answer in (bytes([READY]), bytes([NOT_READY]))
+
+
+def session(address, port, deadline, more=(), dialect=PingFirst):
     started = time.monotonic()
     try:
         sock = connect(address, port, deadline)
@@ -77,12 +119,11 @@ def session(address, port, deadline, more=(), ping=True):
         return answer
     with sock:
         end = min(deadline, time.monotonic() + max(SESSION_SECONDS, 4 * (time.monotonic() - started)))
-        hello = struct.pack("<BI", VALIDATE, MAGIC) + (struct.pack("<BI", PING, NONCE) if ping else b"")
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.sendall(hello + check("init/"))
-            first = receive(sock, 4 if ping else 1, end)
-            if first != struct.pack("<I", NONCE) and (ping or first not in (bytes([READY]), bytes([NOT_READY]))):
+            sock.sendall(dialect.hello + check("init/", dialect.shift))
+            first = receive(sock, dialect.greeting, end)
+            if not dialect.known(first):
                 return not_a_store(first + rest(sock))
         except ConnectionError:
             return {"verdict": "closes"}
@@ -90,22 +131,22 @@ def session(address, port, deadline, more=(), ping=True):
             return not_a_store(silence.got) if silence.got else {"verdict": "silent"}
         found = {"verdict": "store"}
         try:
-            if (receive(sock, 1, end) if ping else first) == bytes([READY]):
-                found.update(members(sock, end, more))
+            if (receive(sock, 1, end) if dialect.hello else first) == bytes([READY]):
+                found.update(members(sock, end, more, dialect.shift))
         except (OSError, Silent, ValueError, struct.error):
             pass
         return found
 
 
-def members(sock, end, more=()):
+def members(sock, end, more=(), shift=0):
     """What the keys say; every key read here is known to exist, as reading an absent one makes a store close."""
-    sock.sendall(struct.pack("<B", GET) + text("init/"))
+    sock.sendall(struct.pack("<B", GET + shift) + text("init/"))
     (size,) = struct.unpack("<Q", receive(sock, 8, end))
     joined = int(receive(sock, min(size, 32), end))
     ranks = range(min(joined, MOST_RANKS))
     keys = ["/default_pg/0//cuda//0"] + ["/default_pg/0//cpu//0/%d" % rank for rank in ranks]
     keys += more
-    sock.sendall(b"".join(check(key) for key in keys))
+    sock.sendall(b"".join(check(key, shift) for key in keys))
     there = receive(sock, len(keys), end)
     asked = there[len(keys) - len(more) :]
     return {
@@ -116,8 +157,8 @@ def members(sock, end, more=()):
     }
 
 
-def check(key):
-    return struct.pack("<BQ", CHECK, 1) + text(key)
+def check(key, shift=0):
+    return struct.pack("<BQ", CHECK + shift, 1) + text(key)
 
 
 def text(key):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -133,3 +134,42 @@ def test_a_log_of_this_run_counts(appended: bool, tmp_path: Path) -> None:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
     assert bool(found(report, "DDP112")) is not appended
+
+
+@pytest.mark.parametrize("how", ["child", "child-read"])
+def test_the_program_that_a_late_rank_waits_for_is_named(how: str) -> None:
+    with running(job(*ranks(2, "stalled.py", HOW=how, BEFORE="1"))) as started:
+        _, report = doctor("attach", str(started[0].pid))
+    (late,) = found(report, "DDP604")
+    assert late["ranks"] == [1] and "`sleep 600`" in late["because"]
+    assert [each["fact"] for each in late["evidence"]].count("Child") == 1
+
+
+def test_ranks_of_a_fork_are_said_to_be_such_live_and_from_a_bundle(tmp_path: Path) -> None:
+    code = (
+        "import os, time, torch.distributed as dist\n"
+        f"os.environ.update(WORLD_SIZE='3', MASTER_ADDR='127.0.0.1', MASTER_PORT='{free_port()}')\n"
+        "for rank in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))\n"
+        "        dist.init_process_group('gloo')\n"
+        "time.sleep(600)\n"
+    )
+    script = tmp_path / "forks.py"
+    script.write_text(code)
+    with subprocess.Popen([sys.executable, str(script)], start_new_session=True) as process:
+        try:
+            time.sleep(8)
+            environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+            def first_line(*arguments: str) -> str:
+                command = [sys.executable, "-m", "ddp_doctor", *arguments]
+                return subprocess.run(command, env=environ, capture_output=True, text=True).stdout.partition("\n")[0]
+
+            assert first_line("attach", str(process.pid)).endswith("2 ranks of world size 3, started by os.fork")
+            first_line("bundle", "-o", str(tmp_path / "job.zip"), "--from", str(process.pid))
+            assert first_line("triage", str(tmp_path / "job.zip")).endswith(
+                "2 ranks of world size 3, started by os.fork"
+            )
+        finally:
+            os.killpg(process.pid, 9)

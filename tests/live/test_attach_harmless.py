@@ -77,6 +77,12 @@ def test_a_port_beside_the_store_is_never_connected_to(tmp_path: Path) -> None:
         assert all(f":{beside}" not in value for value in asked)
 
 
+def test_a_greeting_that_an_old_store_takes_for_a_key_has_a_length_that_no_machine_can_allocate() -> None:
+    for dialect in (ask_store.PingFirst, ask_store.CountFirst):
+        length = (dialect.hello + ask_store.check("init/"))[1:9]
+        assert int.from_bytes(length, "little") >= 1 << 57
+
+
 # --- a store that serves one client at a time
 
 

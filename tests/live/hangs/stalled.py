@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -47,6 +48,8 @@ def stall(how):
         other.acquire()
     elif how == "fifo":
         open(os.environ["LOCK_FILE"]).read()
+    elif how in ("child", "child-read"):
+        subprocess.run(["sleep", "600"], capture_output=how == "child-read")
     elif how == "sleep":
         time.sleep(10000)
 
