@@ -19,6 +19,7 @@ from ddp_doctor.host import Host
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="schedules as Linux does")]
 POLICY = "import os; print(os.sched_getscheduler(0))"
 GIVE_WAY = "from ddp_doctor.courtesy import give_way"
+GIVE_WAY_ANYHOW = f"from ddp_doctor import courtesy; courtesy.LEAST_IDLE_CPUS = -1; {GIVE_WAY}"
 
 
 @contextmanager
@@ -48,11 +49,30 @@ def idle_cpus() -> float:
     return (after - before) / (time.monotonic() - began)
 
 
+def need_to_leave() -> None:
+    if not courtesy._may_leave():
+        pytest.skip("CAP_SYS_NICE is missing, so nothing enters the idle class")
+
+
 def test_where_a_cpu_is_idle_it_comes_last_with_all_it_starts() -> None:
+    need_to_leave()
     if idle_cpus() < 1:
         pytest.skip("no CPU of this machine is idle now")
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {POLICY!r}])"
     assert tried(f"{GIVE_WAY}; print(give_way(), flush=True); {child}") == ["True", str(os.SCHED_IDLE)]
+
+
+def test_it_ends_after_a_second_for_all_it_started() -> None:
+    need_to_leave()
+    child = f"subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1.8); {POLICY}'])"
+    code = f"import subprocess, sys; {GIVE_WAY_ANYHOW}; print(give_way(), flush=True); {child}.wait(); {POLICY}"
+    assert tried(code) == ["True", str(os.SCHED_OTHER), str(os.SCHED_OTHER)]
+
+
+def test_nothing_of_it_outlives_the_doctor_or_holds_its_output() -> None:
+    need_to_leave()
+    said = tried(f"{GIVE_WAY_ANYHOW}; import time; print(give_way(), time.monotonic(), flush=True)")
+    assert said[0] == "True" and time.monotonic() - float(said[1]) < courtesy.SECONDS_OF_WAY
 
 
 def test_where_every_cpu_is_full_it_stays_in_the_usual_class() -> None:
