@@ -29,14 +29,18 @@ import stock_pytorch  # noqa: E402
 from faults import CONTROLS, FAULTS, Fault, a_member, running  # noqa: E402
 
 
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A whole `ddp-doctor` command."""
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+    return subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", *arguments], capture_output=True, text=True, env=environ, check=False
+    )
+
+
 def attach(pid: int) -> tuple[dict[str, Any], int, float]:
     """The report of attaching, its exit code and the wall seconds of the whole command."""
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "ddp_doctor", "attach", str(pid), "--format", "json"],
-        capture_output=True, text=True, env=environ, check=False,
-    )  # fmt: skip
+    done = command("attach", str(pid), "--format", "json")
     seconds = time.monotonic() - started
     if not done.stdout:
         return (
