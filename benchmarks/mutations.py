@@ -22,16 +22,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "checks"), str(ROOT / "tests"), str(ROOT / "tests" / "live"), str(ROOT / "benchmarks")]
+sys.path[:0] = [
+    str(ROOT),
+    str(ROOT / "checks"),
+    str(ROOT / "tests"),
+    str(ROOT / "tests" / "live"),
+    str(ROOT / "benchmarks"),
+]
 
+from cases import told  # noqa: E402
 from test_recorded_logs import LOADED, cases, expected_of, triage_of  # noqa: E402
 
 from ddp_doctor import running_job, saved  # noqa: E402
-from ddp_doctor.bundle import FACTS, read_manifest  # noqa: E402
+from ddp_doctor.bundle import read_manifest  # noqa: E402
 from ddp_doctor.examine import examine  # noqa: E402
 from ddp_doctor.facts.job import Job, Process  # noqa: E402
 from ddp_doctor.facts.report import Examined, ReportedRank  # noqa: E402
-from ddp_doctor.model import Absent, Confidence, Fact, Facts, Report, Severity  # noqa: E402
+from ddp_doctor.model import Absent, Confidence, Facts, Report, Severity  # noqa: E402
 
 Logs = Mapping[str, str]
 KEPT_FACTS = ROOT / "tests" / "cases" / "facts"
@@ -146,7 +153,9 @@ PATH = re.compile(r"(?<![\w.:/])/(?:job|venv|usr|opt|__w)/[\w./+-]*")
 
 def other_paths(logs: Logs, chance: random.Random) -> Logs:
     """Files that lie elsewhere, in folders with blanks, other alphabets and words like `nccl` or `error`."""
-    prefix = chance.choice(("/mnt/Daten von Jörg", "/home/проект/error", "/data/nccl timeout/rank0", "C:\\Users\\me\\ddp"))
+    prefix = chance.choice(
+        ("/mnt/Daten von Jörg", "/home/проект/error", "/data/nccl timeout/rank0", "C:\\Users\\me\\ddp")
+    )
     return {name: PATH.sub(lambda found: prefix + found[0], text) for name, text in logs.items()}
 
 
@@ -188,7 +197,10 @@ OF_LOGS: Mapping[str, Callable[[Logs, random.Random], Logs]] = {
 def mixed_logs(one: Specimen, other: Specimen, chance: random.Random) -> Specimen:
     """Two jobs in one folder, or interleaved in one file."""
     assert one.logs is not None and other.logs is not None
-    both = {**{f"a-{name}": text for name, text in one.logs.items()}, **{f"b-{name}": text for name, text in other.logs.items()}}
+    both = {
+        **{f"a-{name}": text for name, text in one.logs.items()},
+        **{f"b-{name}": text for name, text in other.logs.items()},
+    }
     logs = in_one_file(both, chance) if chance.random() < 0.5 else both
     return Specimen(f"{one.name} + {other.name}", one.right | other.right, logs=logs)
 
@@ -216,7 +228,9 @@ def denied_kind(facts: Facts, chance: random.Random) -> Facts:
         return facts
     lost = chance.choice(kinds)
     subjects = {fact.subject for fact in facts if fact.kind() == lost}
-    absents = [Absent(kind=lost, about=subject, status="denied", reason="denied") for subject in sorted(subjects, key=repr)]
+    absents = [
+        Absent(kind=lost, about=subject, status="denied", reason="denied") for subject in sorted(subjects, key=repr)
+    ]
     return Facts((fact for fact in facts if fact.kind() != lost), (*facts.absents, *absents), facts.looked_for - {lost})
 
 
@@ -227,7 +241,10 @@ def denied_process(facts: Facts, chance: random.Random) -> Facts:
         return facts
     lost = chance.choice(pids)
     gone = [fact for fact in facts if fact.subject.pid == lost and not isinstance(fact, Process)]
-    absents = {(fact.kind(), fact.subject): Absent(kind=fact.kind(), about=fact.subject, status="denied", reason="denied") for fact in gone}
+    absents = {
+        (fact.kind(), fact.subject): Absent(kind=fact.kind(), about=fact.subject, status="denied", reason="denied")
+        for fact in gone
+    }
     left = (fact for fact in facts if fact.subject.pid != lost or isinstance(fact, Process))
     return Facts(left, (*facts.absents, *absents.values()), facts.looked_for)
 
@@ -253,7 +270,9 @@ OF_FACTS: Mapping[str, Callable[[Facts, random.Random], Facts]] = {
     "a kind denied": denied_kind,
     "a process denied": denied_process,
     "reordered": reordered,
-    "other paths": rewritten(lambda text: re.sub(r'"/(?:work|job|root|home)/', '"/mnt/Daten von Jörg/nccl error/', text)),
+    "other paths": rewritten(
+        lambda text: re.sub(r'"/(?:work|job|root|home)/', '"/mnt/Daten von Jörg/nccl error/', text)
+    ),
     "other versions": rewritten(lambda text: text.replace('"2.13.0', '"2.4.1').replace('"2.27.5', '"2.22.3')),
 }
 
@@ -286,7 +305,9 @@ def outcome(specimen: Specimen, damage: str, seed: int) -> Outcome:
     """What is said of a damaged specimen."""
     report = judged(specimen)
     verdict = report.verdict
-    sure = {each.id for each in report.findings if each.severity is Severity.ERROR and each.confidence is Confidence.CERTAIN}
+    sure = {
+        each.id for each in report.findings if each.severity is Severity.ERROR and each.confidence is Confidence.CERTAIN
+    }
     return Outcome(
         name=specimen.name,
         damage=damage,
@@ -302,7 +323,9 @@ def outcomes(specimens: Sequence[Specimen], seeds: Iterable[int]) -> Iterator[Ou
     """Every specimen undamaged, damaged in each way with each seed, and mixed with another one of its sort."""
     for specimen in specimens:
         yield outcome(specimen, "none", 0)
-        partners = [each for each in specimens if (each.logs is None) == (specimen.logs is None) and each is not specimen]
+        partners = [
+            each for each in specimens if (each.logs is None) == (specimen.logs is None) and each is not specimen
+        ]
         for seed in seeds:
             if specimen.logs is not None:
                 for damage, change in OF_LOGS.items():
@@ -316,7 +339,9 @@ def outcomes(specimens: Sequence[Specimen], seeds: Iterable[int]) -> Iterator[Ou
             if partners:
                 chance = random.Random(f"{specimen.name} mixed {seed}")
                 other = chance.choice(partners)
-                both = mixed_logs(specimen, other, chance) if specimen.logs is not None else mixed_facts(specimen, other)
+                both = (
+                    mixed_logs(specimen, other, chance) if specimen.logs is not None else mixed_facts(specimen, other)
+                )
                 yield outcome(both, "mixed", seed)
 
 
@@ -327,17 +352,22 @@ def logs_of(folder: Path) -> Logs:
 
 def of_logs() -> list[Specimen]:
     """All recorded logs: of live faults, of faults of the real libnccl, and of healthy jobs."""
-    found = [Specimen(path.name, frozenset(expected_of(path)[0]), logs_of(path)) for path in (*cases("live"), *cases("faulty"))]
+    found = [
+        Specimen(path.name, frozenset(expected_of(path)[0]), logs_of(path))
+        for path in (*cases("live"), *cases("faulty"))
+    ]
     return found + [Specimen(path.name, frozenset(), logs_of(path)) for path in cases("healthy")]
 
 
 def of_cases(path: Path) -> list[Specimen]:
     """The public reports of a file as benchmarks/cases.py reads it, those of which the text tells."""
-    told = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     return [
-        Specimen(case["id"], frozenset((case["finding"], *case["also_accepted"])), {"report.log": "\n".join(case["evidence"]) + "\n"})
-        for case in told
-        if case["scored"] == "text"
+        Specimen(
+            case["id"],
+            frozenset((case["finding"], *case["also_accepted"])),
+            {"report.log": "\n".join(case["evidence"]) + "\n"},
+        )
+        for case in told(path)
     ]
 
 
@@ -396,7 +426,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--facts", type=Path, default=KEPT_FACTS)
-    parser.add_argument("--cases", type=Path, help="public reports to damage as well, as benchmarks/cases.py reads them")
+    parser.add_argument(
+        "--cases", type=Path, help="public reports to damage as well, as benchmarks/cases.py reads them"
+    )
     parser.add_argument("--record", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("-v", "--verbose", action="store_true", help="also each wrong verdict that is likely")
@@ -410,11 +442,21 @@ def main() -> int:
     found = list(outcomes(specimens, range(options.seeds)))
     for each in found:
         if each.wrong_and_certain or (options.verbose and each.wrong):
-            print(f"{each.name} | {each.damage} #{each.seed} | {'|'.join(each.right) or 'healthy'} | {each.said} {each.confidence}")
+            print(
+                each.name,
+                f"{each.damage} #{each.seed}",
+                "|".join(each.right) or "healthy",
+                each.said,
+                each.confidence,
+                sep=" | ",
+            )
     rows = summary(found)
     print(f"{'damage':24}{'judged':>8}{'right':>8}{'abstained':>11}{'wrong':>8}{'wrong and certain':>20}")
     for damage, row in rows.items():
-        print(f"{damage:24}{row['judged']:>8}{row['right']:>8}{row['abstained']:>11}{row['wrong']:>8}{row['wrong and certain']:>20}")
+        print(
+            f"{damage:24}{row['judged']:>8}{row['right']:>8}{row['abstained']:>11}"
+            f"{row['wrong']:>8}{row['wrong and certain']:>20}"
+        )
     if options.json:
         options.json.write_text(json.dumps({"mutations": rows}, indent=1) + "\n", encoding="utf-8")
     return 1 if any(each.wrong_and_certain for each in found) else 0
