@@ -137,8 +137,10 @@ def nccl(_: argparse.Namespace) -> Iterator[Work]:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             stage = Stage(Path(folder))
-            plain = [stage.plan(rank, 4, version) for rank in range(4)]
-            told = named(fault, version, stage) if fault else causes(form_and_compare(stage.host(), plain))
+            if fault:
+                told = named(fault, version, stage)
+            else:
+                told = causes(form_and_compare(stage.host(), [stage.plan(rank, 4, version) for rank in range(4)]))
         first = told[0] if told else None
         return Row(
             mode="nccl",

@@ -38,7 +38,7 @@ from ddp_doctor.bundle import read_manifest  # noqa: E402
 from ddp_doctor.examine import examine  # noqa: E402
 from ddp_doctor.facts.job import Job, Process  # noqa: E402
 from ddp_doctor.facts.report import Examined, ReportedRank  # noqa: E402
-from ddp_doctor.model import Absent, Confidence, Facts, Report, Severity  # noqa: E402
+from ddp_doctor.model import Absent, Facts, Report, Severity  # noqa: E402
 
 Logs = Mapping[str, str]
 KEPT_FACTS = ROOT / "tests" / "cases" / "facts"
@@ -62,8 +62,6 @@ class Outcome(NamedTuple):
     right: tuple[str, ...]
     said: str
     confidence: str
-    sure: tuple[str, ...]
-    """Ids of all certain errors."""
 
     @property
     def wrong(self) -> bool:
@@ -305,44 +303,52 @@ def outcome(specimen: Specimen, damage: str, seed: int) -> Outcome:
     """What is said of a damaged specimen."""
     report = judged(specimen)
     verdict = report.verdict
-    sure = {
-        each.id for each in report.findings if each.severity is Severity.ERROR and each.confidence is Confidence.CERTAIN
-    }
+    said, confidence = verdict.finding, verdict.confidence
+    if not specimen.right:
+        # a healthy job may be told that a rank is late; an error it must not get
+        errors = [each for each in report.findings if each.severity is Severity.ERROR]
+        said = errors[0].id if errors else None
+        confidence = min((each.confidence for each in errors), key=lambda each: each.rank, default=None)
     return Outcome(
         name=specimen.name,
         damage=damage,
         seed=seed,
         right=tuple(sorted(specimen.right)),
-        said=verdict.finding or verdict.status,
-        confidence=verdict.confidence.value if verdict.confidence and verdict.finding else "",
-        sure=tuple(sorted(sure)),
+        said=said or verdict.status,
+        confidence=confidence.value if confidence and said else "",
     )
 
 
-def outcomes(specimens: Sequence[Specimen], seeds: Iterable[int]) -> Iterator[Outcome]:
-    """Every specimen undamaged, damaged in each way with each seed, and mixed with another one of its sort."""
+def shaken(specimen: Specimen, damage: str, seed: int) -> Specimen:
+    """The specimen with this damage; the same one for the same seed."""
+    # not hash(), which differs from run to run
+    chance = random.Random(f"{specimen.name} {damage} {seed}")
+    if specimen.logs is not None:
+        return specimen._replace(logs=OF_LOGS[damage](specimen.logs, chance))
+    assert specimen.facts is not None
+    # who is not seen is missing, as far as anybody can tell
+    right = specimen.right | {"DDP101"} if specimen.right and damage == "a rank unseen" else specimen.right
+    return specimen._replace(right=right, facts=OF_FACTS[damage](specimen.facts, chance))
+
+
+def mixed(specimen: Specimen, partners: Sequence[Specimen], seed: int) -> Specimen:
+    """The specimen together with another one of its sort."""
+    chance = random.Random(f"{specimen.name} mixed {seed}")
+    other = chance.choice(partners)
+    return mixed_logs(specimen, other, chance) if specimen.logs is not None else mixed_facts(specimen, other)
+
+
+def outcomes(specimens: Sequence[Specimen], seeds: Iterable[int], among: Sequence[Specimen] = ()) -> Iterator[Outcome]:
+    """Each specimen as it is, damaged in each way with each seed, and mixed with one of `among`, or of their own."""
     for specimen in specimens:
         yield outcome(specimen, "none", 0)
-        partners = [
-            each for each in specimens if (each.logs is None) == (specimen.logs is None) and each is not specimen
-        ]
+        of_logs = specimen.logs is not None
+        partners = [each for each in among or specimens if (each.logs is not None) == of_logs and each is not specimen]
         for seed in seeds:
-            if specimen.logs is not None:
-                for damage, change in OF_LOGS.items():
-                    # not hash(), which differs from run to run
-                    chance = random.Random(f"{specimen.name} {damage} {seed}")
-                    yield outcome(specimen._replace(logs=change(specimen.logs, chance)), damage, seed)
-            elif specimen.facts is not None:
-                for damage, alter in OF_FACTS.items():
-                    chance = random.Random(f"{specimen.name} {damage} {seed}")
-                    yield outcome(specimen._replace(facts=alter(specimen.facts, chance)), damage, seed)
+            for damage in OF_LOGS if of_logs else OF_FACTS:
+                yield outcome(shaken(specimen, damage, seed), damage, seed)
             if partners:
-                chance = random.Random(f"{specimen.name} mixed {seed}")
-                other = chance.choice(partners)
-                both = (
-                    mixed_logs(specimen, other, chance) if specimen.logs is not None else mixed_facts(specimen, other)
-                )
-                yield outcome(both, "mixed", seed)
+                yield outcome(mixed(specimen, partners, seed), "mixed", seed)
 
 
 def logs_of(folder: Path) -> Logs:
@@ -388,6 +394,7 @@ def of_facts(folder: Path) -> list[Specimen]:
 
 def record(folder: Path, only: set[str]) -> None:
     """Start each live fault and control, and keep the facts that attaching to it sees, redacted."""
+    from fakes.nccl import folder_of_versions
     from faults import CONTROLS, FAULTS, a_member, running
     from live_faults import command
 
@@ -402,7 +409,16 @@ def record(folder: Path, only: set[str]) -> None:
                 if not bundle.exists():
                     print(fault.name, "not recorded:", done.stderr[-300:], flush=True)
                     continue
-                (folder / f"{fault.name}.jsonl").write_text(read_manifest(bundle)[1], encoding="utf-8")
+                text = read_manifest(bundle)[1]
+                places = {
+                    ROOT: "/job",
+                    sys.prefix: "/venv",
+                    folder_of_versions(): "/nccl",
+                    sys.base_prefix: "/opt/python",
+                }
+                for place, name in (*places.items(), (Path.home(), "/home/me")):
+                    text = text.replace(str(place), name)
+                (folder / f"{fault.name}.jsonl").write_text(text, encoding="utf-8")
         except (TimeoutError, AssertionError) as error:
             print(fault.name, "not recorded:", error, flush=True)
 
