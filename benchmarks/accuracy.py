@@ -183,7 +183,6 @@ def baseline(way: str) -> Iterator[Work]:
             mode=mode,
             name=fault.name,
             expected=fault.expected,
-            ranks=fault.ranks,
             said=fault.expected[0] if told["named"] else None,
             line=told["said"],
             seconds=stock_pytorch.by_default(told) if way != "py-spy" else told["after"],

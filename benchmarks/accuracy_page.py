@@ -36,9 +36,10 @@ PEERS = {
 COLUMNS = ("exact", "top-1", "family", "right rank", "abstained", "wrong claims")
 HEAD = """# Accuracy
 
-How often the doctor names the right cause, measured by `benchmarks/accuracy.py` on {machine}, beside what people use
-today. This page is written by `python benchmarks/accuracy.py --docs FILE...` from its saved results; nothing on it is typed
-by hand. What each fault is, and what has to be said of it, was written down before it was scored: [live_faults.md](live_faults.md).
+How often the doctor names the right cause, measured by `benchmarks/accuracy.py` ({machine}), beside what people use today.
+This page is written by `python benchmarks/accuracy.py --docs FILE...` from its saved results; nothing on it is typed by
+hand. What each fault is, and what has to be said of it, was written down before it was scored:
+[live_faults.md](live_faults.md).
 
 A claim is a verdict that is certain or likely. It is **exact** where it is one of the expected ids, and **wrong** where it is
 not; everything else is an abstention. **top-1** also counts the first candidate of an abstention, **family** its hundred.
@@ -51,9 +52,14 @@ The same faults, left alone. The rule, which `benchmarks/stock_pytorch.py` holds
 names the cause where any single line that it printed holds words which say it, whatever else is printed. A count of clients
 counts for a missing rank, a refused address for a wrong one, a frame of the function in which a rank is busy for a late
 rank; a rank that is named must be a right one. That no line lies about the cause is not asked. Times are those of
-PyTorch's default of 30 min (measured with 12 s, and multiplied), since until then nothing is printed; py-spy's are those of the dumps
-alone, and reading them is the reader's.
+PyTorch's default of 30 min (measured with 12 s, and multiplied), since until then nothing is printed; py-spy's are those of
+the dumps alone, and reading them is the reader's.
 """
+
+
+MET = """Every bar is met: of the live faults exact and right rank >= 97 %, half or more named certain, with a median of at
+most 3 s; nothing wrong and certain; of the likely ones >= 85 % right; no error and at most one warning in all healthy
+settings; of the public reports top-1 >= 84 % and wrong claims <= 2 %."""
 
 
 def write(rows: Sequence[Row], rest: Mapping[str, Any], missed: Sequence[str]) -> None:
@@ -89,7 +95,7 @@ def percent(value: float | None) -> str:
 
 def _bars(missed: Sequence[str]) -> str:
     if not missed:
-        return "Every bar is met: exact and right rank >= 97 % of the live faults with a median of <= 3 s, nothing wrong and certain, no error and at most one warning in the healthy settings, top-1 >= 84 % and wrong claims <= 2 % of the public reports."
+        return MET
     return "Bars that are not met:\n\n" + "\n".join(f"- {each.removeprefix('missed: ')}" for each in missed)
 
 
@@ -98,16 +104,10 @@ def _figures(rows: Sequence[Row]) -> str:
     for mode, words in MODES.items():
         told = figures(each for each in rows if each.mode == mode)
         if told["faults"] or told["healthy"]:
-            lines.append(
-                (words, told["faults"], *(percent(told[name]) for name in COLUMNS), told["wrong certain"])
-                + (
-                    told["median s"] or "",
-                    told["p95 s"] or "",
-                    told["healthy"],
-                    told["healthy errors"],
-                    told["healthy warnings"],
-                )
-            )
+            seconds = [told[name] or "" for name in ("median s", "p95 s")]
+            calm = [told[name] for name in ("healthy", "healthy errors", "healthy warnings")]
+            shares = [percent(told[name]) for name in COLUMNS]
+            lines.append((words, told["faults"], *shares, told["wrong certain"], *seconds, *calm))
     head = ("mode", "faults", *COLUMNS, "wrong certain", "median s", "p95 s", "healthy", "errors", "warnings")
     return table(head, lines)
 
@@ -134,8 +134,8 @@ def _calibration(rows: Sequence[Row]) -> str:
 def _times(rows: Sequence[Row]) -> str:
     return (
         "A dot is a fault; the line is the median. A dot at the right edge is a fault about which nothing is ever printed. "
-        "`watch` counts from the moment its patience is over, `run` and `preflight()` from their start, which holds the seconds in which they wait for ranks "
-        f"that do not come ({in_place.WAIT:g} s here)."
+        "`watch` counts from the moment its patience is over, `run` and `preflight()` from their start, which holds the\n"
+        f"seconds in which they wait for ranks that do not come ({in_place.WAIT:g} s here)."
     )
 
 
@@ -205,7 +205,8 @@ def _in_place() -> str:
     ]
     left = [f"- {name}: {why}" for name, why in in_place.NOT_SEEN.items()]
     return (
-        "`run` and `preflight()` end before init, so an empty cell is a fault that happens in init or past it. Left out besides:\n\n"
+        "`run` and `preflight()` end before init, so an empty cell is a fault that happens in init or past it.\n\n"
+        "Left out besides:\n\n"
         + "\n".join(left)
         + "\n\nWhere what is right differs before init:\n\n"
         + "\n".join(differs)
@@ -217,8 +218,8 @@ def _mutations(rows: Mapping[str, Mapping[str, int]]) -> str:
         return ""
     names = ("judged", "right", "abstained", "wrong", "wrong and certain")
     return (
-        "## Damaged evidence\n\nLogs, public reports and the facts of live faults, damaged (`benchmarks/mutations.py`): what is lost may lead to "
-        "`unknown`, never to a certain verdict that is wrong.\n\n"
+        "## Damaged evidence\n\nLogs, public reports and the facts of live faults, damaged (`benchmarks/mutations.py`): what\n"
+        "is lost may lead to `unknown`, never to a certain verdict that is wrong.\n\n"
         + table(("damage", *names), ((damage, *(row[name] for name in names)) for damage, row in rows.items()))
     )
 
@@ -306,9 +307,8 @@ def plot(rows: Sequence[Row]) -> str:
             )
         if told:
             median = x_of(statistics.median(NEVER if each.seconds is None else each.seconds for each in told))
-            out.append(
-                f'<line x1="{median:.1f}" y1="{middle - 22}" x2="{median:.1f}" y2="{middle + 22}" stroke="{colour}" stroke-width="2"/>'
-            )
+            ends = f'x1="{median:.1f}" y1="{middle - 22}" x2="{median:.1f}" y2="{middle + 22}"'
+            out.append(f'<line {ends} stroke="{colour}" stroke-width="2"/>')
     out.append(
         f'<text x="{LEFT}" y="{TOP - 14}" fill="#444">time until something is said; filled: it names the cause</text>'
     )

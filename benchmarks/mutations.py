@@ -30,6 +30,7 @@ sys.path[:0] = [
     str(ROOT / "benchmarks"),
 ]
 
+import msgspec  # noqa: E402
 from cases import told  # noqa: E402
 from test_recorded_logs import LOADED, cases, expected_of, triage_of  # noqa: E402
 
@@ -41,6 +42,8 @@ from ddp_doctor.facts.report import Examined, ReportedRank  # noqa: E402
 from ddp_doctor.model import Absent, Facts, Report, Severity  # noqa: E402
 
 Logs = Mapping[str, str]
+ANOTHER_SHELL = 10_000_000
+"""Added to the PID of what started a job, so that it is no other job's."""
 KEPT_FACTS = ROOT / "tests" / "cases" / "facts"
 
 
@@ -276,9 +279,17 @@ OF_FACTS: Mapping[str, Callable[[Facts, random.Random], Facts]] = {
 
 
 def mixed_facts(one: Specimen, other: Specimen) -> Specimen:
-    """Two jobs seen at once."""
+    """Two jobs seen at once, started from two shells: the halves of two that one shell starts are one to anybody."""
     assert one.facts is not None and other.facts is not None
-    facts = one.facts.plus(other.facts, other.facts.absents, other.facts.looked_for)
+    # what else ran on the node was seen twice
+    seen = {(fact.kind(), fact.subject.process) for fact in one.facts if isinstance(fact, Process)}
+    added = [fact for fact in other.facts if (fact.kind(), fact.subject.process) not in seen]
+    own = {fact.subject.pid for fact in added}
+    for place, fact in enumerate(added):
+        if isinstance(fact, Process):
+            above = tuple(pid if pid in own else pid + ANOTHER_SHELL for pid in (fact.parent, *fact.ancestors))
+            added[place] = msgspec.structs.replace(fact, parent=above[0], ancestors=above[1:])
+    facts = one.facts.plus(added, other.facts.absents, other.facts.looked_for)
     return Specimen(f"{one.name} + {other.name}", one.right | other.right, facts=facts)
 
 
