@@ -287,7 +287,9 @@ def mixed_facts(one: Specimen, other: Specimen) -> Specimen:
     own = {fact.subject.pid for fact in added}
     for place, fact in enumerate(added):
         if isinstance(fact, Process):
-            above = tuple(pid if pid in own else pid + ANOTHER_SHELL for pid in (fact.parent, *fact.ancestors))
+            above = tuple(
+                pid if pid in own or pid <= 1 else pid + ANOTHER_SHELL for pid in (fact.parent, *fact.ancestors)
+            )
             added[place] = msgspec.structs.replace(fact, parent=above[0], ancestors=above[1:])
     facts = one.facts.plus(added, other.facts.absents, other.facts.looked_for)
     return Specimen(f"{one.name} + {other.name}", one.right | other.right, facts=facts)
