@@ -12,6 +12,7 @@ results together, prints their figures and writes docs/accuracy.md and docs/accu
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import sys
@@ -322,9 +323,9 @@ def main() -> int:
 
 def machine() -> str:
     """What these figures were measured on."""
-    import torch
-
-    return f"{os.cpu_count()} CPUs, Python {sys.version.split()[0]}, torch {torch.__version__}"
+    # torch is not imported: a process with torch that starts ranks is one of their job
+    torch = importlib.metadata.version("torch")
+    return f"{os.cpu_count()} CPUs, Python {sys.version.split()[0]}, torch {torch}"
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ WAYS: dict[str, dict[str, str]] = {
     "monitored-barrier": {"PYTHONPATH": str(Path(__file__).with_name("with_monitored_barrier"))},
     "py-spy": {},
 }
-BARRIER = r"Ranks? (?P<other>\d+) failed to pass monitoredBarrier"
+BARRIER = r"Ranks? (?P<other>\d+)[\d, ]* failed to pass monitoredBarrier"
 SHOWS: dict[str, str] = {
     "DDP115": r"spawn_main|_fixup_main",
     "DDP119": r"\b(get|input|recv|wait_for_\w+) \(",
@@ -85,7 +85,7 @@ NAMES: dict[str, str] = {
     "DDP601": r"Detected mismatch|failed to pass monitoredBarrier",
     "DDP602": r"uneven|Detected mismatch",
     "DDP603": r"Detected mismatch",
-    "DDP604": r"Rank (?P<rank>\d+) .*(failed|late|not reach)",
+    "DDP604": BARRIER + r"|Rank (?P<rank>\d+) .*(failed|late|not reach)",
     "DDP605": r"new_group.*(order|all ranks)",
     "DDP606": r"Connection (was likely )?closed|worker crashing|exitcode",
     "DDP607": r"params|appears not to match|same model",
