@@ -11,9 +11,11 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from scoring import Row
 
 from ddp_doctor.examine import examine
 from ddp_doctor.model import Facts
@@ -47,6 +49,33 @@ def score(case: dict[str, Any], reader: LogReader, loaded: Loaded) -> dict[str, 
     }
 
 
+def told(path: Path) -> list[dict[str, Any]]:
+    """The cases of a file of which the text tells the cause."""
+    cases = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [case for case in cases if case["scored"] == "text"]
+
+
+def scored(path: Path) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """The name of each case, and what scores it as a row."""
+    loaded = load_packs(third_party=False)
+    reader = LogReader(loaded.signatures())
+
+    def one(case: dict[str, Any]) -> Row:
+        said = score(case, reader, loaded)
+        claims = said["claim"]
+        return Row(
+            mode="cases",
+            name=case["id"],
+            expected=(case["finding"], *case["also_accepted"]),
+            said=said["said"] if claims else None,
+            confidence=said["confidence"],
+            candidates=tuple(said["candidates"]),
+        )
+
+    for case in told(path):
+        yield case["id"], lambda case=case: one(case)  # type: ignore[misc]
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of some cases, as fractions of all of them."""
     total = len(rows) or 1
@@ -71,8 +100,7 @@ def main() -> int:
     parser.add_argument("--part", choices=["tuned", "held-out"], help="list only the misses of one part")
     parser.add_argument("-v", "--verbose", action="store_true", help="list every miss")
     options = parser.parse_args()
-    cases = [json.loads(line) for line in options.cases.read_text(encoding="utf-8").splitlines() if line.strip()]
-    cases = [case for case in cases if case["scored"] == "text"]
+    cases = told(options.cases)
     loaded = load_packs(third_party=False)
     reader = LogReader(loaded.signatures())
     rows = [score(case, reader, loaded) for case in cases]

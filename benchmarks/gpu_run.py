@@ -62,30 +62,31 @@ def main() -> int:
     if reason := why_not(given.nccl):
         print(reason)
         return 2
-    node = healthy(given.gpus)
-    bare = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "bare_communicator.py"),
-        str(libnccl(given.nccl)),
-        str(given.gpus),
-    ]
-    seconds: dict[str, list[float]] = {"run": [], "bare": []}
-    with tempfile.TemporaryDirectory(prefix="ddp-doctor-benchmark-") as place:
-        site = gpu_nodes.Site.make(Path(place) / "site", "12.8", given.nccl)
-        started = time.monotonic()
-        for number in range(given.rounds + 1):
-            if number > FEWEST_ROUNDS and time.monotonic() - started > SECONDS:
-                break
-            for name, command in (("bare", bare), ("run", [])):
-                taken = once(command, node, site, shown=given.probes)
-                if number:  # the first of each fills caches
-                    seconds[name].append(taken)
+    seconds = measured(given.rounds, given.gpus, given.nccl, shown=given.probes)
     run, peer = statistics.median(seconds["run"]), statistics.median(seconds["bare"])
     for name, each in seconds.items():
         print(f"{name:5} median {statistics.median(each):.2f} s ({min(each):.2f} to {max(each):.2f})")
     rounds = len(seconds["run"])
     print(f"ratio {run / peer:.2f} in {rounds} rounds, at most {MOST}: {'met' if run / peer <= MOST else 'not met'}")
     return 0 if run / peer <= MOST else 1
+
+
+def measured(rounds: int, gpus: int, nccl: str, shown: bool = False) -> dict[str, list[float]]:
+    """The seconds of `run` and of a bare communicator, in turn, without the first of each."""
+    node = healthy(gpus)
+    bare = [sys.executable, str(ROOT / "benchmarks" / "bare_communicator.py"), str(libnccl(nccl)), str(gpus)]
+    seconds: dict[str, list[float]] = {"run": [], "bare": []}
+    with tempfile.TemporaryDirectory(prefix="ddp-doctor-benchmark-") as place:
+        site = gpu_nodes.Site.make(Path(place) / "site", "12.8", nccl)
+        started = time.monotonic()
+        for number in range(rounds + 1):
+            if number > FEWEST_ROUNDS and time.monotonic() - started > SECONDS:
+                break
+            for name, command in (("bare", bare), ("run", [])):
+                taken = once(command, node, site, shown=shown)
+                if number:  # the first of each fills caches
+                    seconds[name].append(taken)
+    return seconds
 
 
 if __name__ == "__main__":

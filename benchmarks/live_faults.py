@@ -27,16 +27,21 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "live"), st
 
 import stock_pytorch  # noqa: E402
 from faults import CONTROLS, FAULTS, Fault, a_member, running  # noqa: E402
+from scoring import Row, row  # noqa: E402
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A whole `ddp-doctor` command."""
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+    return subprocess.run(
+        [sys.executable, "-m", "ddp_doctor", *arguments], capture_output=True, text=True, env=environ, check=False
+    )
 
 
 def attach(pid: int) -> tuple[dict[str, Any], int, float]:
     """The report of attaching, its exit code and the wall seconds of the whole command."""
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "ddp_doctor", "attach", str(pid), "--format", "json"],
-        capture_output=True, text=True, env=environ, check=False,
-    )  # fmt: skip
+    done = command("attach", str(pid), "--format", "json")
     seconds = time.monotonic() - started
     if not done.stdout:
         return (
@@ -75,17 +80,19 @@ def watched(fault: Fault) -> tuple[dict[str, Any], int, float]:
     return {"verdict": {"status": "silent", "finding": None, "candidates": []}, "findings": []}, 0, seconds
 
 
-def judge(fault: Fault, report: dict[str, Any]) -> tuple[str, bool, bool]:
-    """What was named, and whether cause and ranks are right."""
-    verdict = report["verdict"]
-    got = verdict["finding"] or (f"{verdict['status']} {','.join(verdict['candidates'])}".strip())
-    if not fault.expected:
-        errors = [f for f in report["findings"] if f["severity"] == "error"]
-        return got, not errors, not any(f["confidence"] == "certain" for f in errors)
-    right = verdict["finding"] in fault.expected
-    finding = next((f for f in report["findings"] if f["id"] == verdict["finding"]), None)
-    ranks = finding is not None and (fault.ranks is None or tuple(finding["ranks"]) == fault.ranks)
-    return got, right, ranks
+def measured(fault: Fault, mode: str) -> tuple[Row, dict[str, Any]]:
+    """Start a fault, let a mode examine it, and score what it says; the row and the report."""
+    try:
+        if mode == "watch":
+            report, _, seconds = watched(fault)
+            # it speaks when its patience is over; what counts is how long it examines
+            seconds = report["tool"]["seconds"] if "tool" in report else seconds
+        else:
+            with running(fault) as started:
+                report, _, seconds = attach(a_member(fault, started))
+    except (TimeoutError, AssertionError) as error:
+        return Row(mode=mode, name=fault.name, expected=fault.expected, failed=str(error) or "not started"), {}
+    return row(mode, fault.name, fault.expected, fault.ranks, report, round(seconds, 2)), report
 
 
 def main() -> int:
@@ -103,33 +110,22 @@ def main() -> int:
     faults = [f for f in FAULTS if (not only or f.name in only) and (not options.quick or f.quick)]
     controls = [f for f in CONTROLS if (not only or f.name in only) and (not options.quick or f.quick)]
     stock = stock_pytorch.recorded() if options.stock else {}
-    named = clear = wrong_certain = by_stock = 0
-    times: list[float] = []
+    rows: list[Row] = []
+    by_stock = 0
     for fault in (*faults, *controls):
         if fault.why_not():
             print(f"{fault.name:38} cannot be started here: {fault.why_not()}", flush=True)
             continue
-        try:
-            if options.mode == "watch":
-                report, code, seconds = watched(fault)
-            else:
-                with running(fault) as started:
-                    report, code, seconds = attach(a_member(fault, started))
-        except (TimeoutError, AssertionError) as error:
-            print(f"{fault.name:38} could not be started: {error}", flush=True)
+        got, report = measured(fault, options.mode)
+        if got.failed:
+            print(f"{fault.name:38} could not be started: {got.failed}", flush=True)
             continue
-        got, right, ranks = judge(fault, report)
-        times.append(seconds)
-        good = right and ranks
-        named += good and bool(fault.expected)
-        clear += good and not fault.expected
-        wrong = report["verdict"].get("confidence") == "certain" and not right
-        wrong_certain += wrong
-        expected = "|".join(fault.expected) or "no error"
-        shown = next((f["ranks"] for f in report["findings"] if f["id"] == report["verdict"]["finding"]), [])
+        rows.append(got)
+        good = got.exact and got.ranks_right
+        said = got.said or f"{report['verdict']['status']} {','.join(got.candidates)}".strip()
         print(
-            f"{fault.name:38} {expected:15} {got:24} {'ok ' if good else 'NO '} ranks {shown!s:10} "
-            f"exit {code} {seconds:5.2f} s{'  WRONG CERTAIN' if wrong else ''}",
+            f"{fault.name:38} {'|'.join(fault.expected) or 'no error':15} {said:24} {'ok ' if good else 'NO '} "
+            f"ranks {list(got.told)!s:10} {got.seconds:5.2f} s{'  WRONG CERTAIN' if got.wrong_certain else ''}",
             flush=True,
         )
         if fault.name in stock:
@@ -150,11 +146,14 @@ def main() -> int:
             print([probe for probe in report.get("probes", ()) if probe["status"] != "ok"])
             for finding in report["findings"]:
                 print("   ", finding["id"], finding["severity"], finding["confidence"], finding["summary"])
-    median = statistics.median(times) if times else 0.0
+    named = sum(each.exact and each.ranks_right for each in rows if not each.healthy)
+    clear = sum(each.exact for each in rows if each.healthy)
+    median = statistics.median(each.seconds or 0.0 for each in rows) if rows else 0.0
     print(f"{named}/{len(faults)} named, {clear}/{len(controls)} healthy kept clear, median {median:.2f} s", end="")
     if options.stock:
         print(f", stock named {by_stock}/{sum(fault.name in stock for fault in faults)}", end="")
-    print(f", {wrong_certain} wrong and certain" if wrong_certain else "")
+    wrong = sum(each.wrong_certain for each in rows)
+    print(f", {wrong} wrong and certain" if wrong else "")
     return 0 if named == len(faults) and clear == len(controls) else 1
 
 

@@ -9,12 +9,14 @@ peak memory, and the bytes of the messages each way.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import selectors
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,6 +33,8 @@ from ddp_doctor.model import Report, Subject  # noqa: E402
 from ddp_doctor.rank.examination import Examination  # noqa: E402
 
 PER_HOST = 8
+SETTINGS = 40
+"""Variables that a rank describes itself with."""
 CLIENTS = 2
 
 
@@ -74,12 +78,16 @@ def clients(ranks: range, size: int, name: str, settings: int) -> None:
     os._exit(0)
 
 
-def measure(size: int, missing: int, settings: int) -> str:
-    """One meeting, in a process of its own so that its memory is its own."""
+def measure(size: int, missing: int = 0, settings: int = SETTINGS) -> dict[str, Any]:
+    """One meeting, in a process of its own so that its memory is its own; `failed` holds the status where it failed."""
+    reader, writer = os.pipe()
     child = os.fork()
     if child:
+        os.close(writer)
+        with os.fdopen(reader, encoding="utf-8") as told:
+            text = told.read()
         _, status = os.waitpid(child, 0)
-        return "" if status == 0 else f"{size} ranks: failed, status {status}"
+        return json.loads(text) if status == 0 else {"ranks": size, "failed": status}
     name = f"scale-{os.getpid()}"
     present = range(1, size - missing)
     shares = [present[each::CLIENTS] for each in range(CLIENTS)]
@@ -101,13 +109,24 @@ def measure(size: int, missing: int, settings: int) -> str:
     report = msgspec.msgpack.decode(got.verdict.judgement, type=Report)
     memory = resource.getrusage(resource.RUSAGE_SELF)
     said = len(framed(Came(VERSION, name, me)))
-    print(
-        f"{size:>5} ranks, {missing} missing: {seconds:5.1f} s, host {memory.ru_maxrss / 1024:4.0f} MiB, "
-        f"{memory.ru_utime + memory.ru_stime:4.1f} s CPU, {said} bytes from a rank, {len(got.verdict.judgement)} to it; "
-        f"{report.verdict.finding or report.verdict.status}: {report.verdict.summary}",
-        flush=True,
-    )
+    figures = {
+        "ranks": size,
+        "missing": missing,
+        "seconds": round(seconds, 2),
+        "mib": memory.ru_maxrss // 1024,
+        "cpu": round(memory.ru_utime + memory.ru_stime, 1),
+        "bytes_from": said,
+        "bytes_to": len(got.verdict.judgement),
+        "verdict": f"{report.verdict.finding or report.verdict.status}: {report.verdict.summary}",
+    }
+    os.write(writer, json.dumps(figures).encode())
     os._exit(0)
+
+
+def more_files() -> None:
+    """As many open files as the hard limit lets this process have."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:
@@ -115,12 +134,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", default="1024")
     parser.add_argument("--missing", type=int, default=0)
-    parser.add_argument("--settings", type=int, default=40)
+    parser.add_argument("--settings", type=int, default=SETTINGS)
     options = parser.parse_args()
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    more_files()
     for size in map(int, options.ranks.split(",")):
-        print(measure(size, options.missing, options.settings), end="")
+        told = measure(size, options.missing, options.settings)
+        if "failed" in told:
+            print(f"{size} ranks: failed, status {told['failed']}")
+            continue
+        print(
+            f"{size:>5} ranks, {told['missing']} missing: {told['seconds']:5.1f} s, host {told['mib']:4} MiB, "
+            f"{told['cpu']:4.1f} s CPU, {told['bytes_from']} bytes from a rank, {told['bytes_to']} to it; {told['verdict']}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -50,11 +50,8 @@ def job(script: Path) -> tuple[float, list[tuple[float, float]]]:
     return wall, [(float(a), float(b)) for a, b in re.findall(r"took ([\d.]+) s, cpu ([\d.]+) s", done.stdout)]
 
 
-def main() -> None:
-    """Measure, and print one line per quantity."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--runs", type=int, default=10)
-    runs = parser.parse_args().runs
+def measured(runs: int) -> dict[str, float]:
+    """Medians over that many jobs with preflight() and as many without."""
     walls: dict[bool, list[float]] = {True: [], False: []}
     took, cpu = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -69,10 +66,26 @@ def main() -> None:
             if with_it:
                 took.append(max(seconds for seconds, _ in spent))
                 cpu.append(sum(seconds for _, seconds in spent))
-    with_it, without = statistics.median(walls[True]), statistics.median(walls[False])
-    print(f"preflight(), slower rank: median {statistics.median(took):.2f} s, least {min(took):.2f} s ({runs} jobs)")
-    print(f"CPU of both ranks' processes in it: median {statistics.median(cpu):.2f} s")
-    print(f"job: {with_it:.2f} s with, {without:.2f} s without: ratio {with_it / without:.2f}")
+    return {
+        "with": statistics.median(walls[True]),
+        "without": statistics.median(walls[False]),
+        "took": statistics.median(took),
+        "least": min(took),
+        "cpu": statistics.median(cpu),
+    }
+
+
+def main() -> None:
+    """Measure, and print one line per quantity."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=10)
+    runs = parser.parse_args().runs
+    told = measured(runs)
+    print(f"preflight(), slower rank: median {told['took']:.2f} s, least {told['least']:.2f} s ({runs} jobs)")
+    print(f"CPU of both ranks' processes in it: median {told['cpu']:.2f} s")
+    print(
+        f"job: {told['with']:.2f} s with, {told['without']:.2f} s without: ratio {told['with'] / told['without']:.2f}"
+    )
 
 
 if __name__ == "__main__":

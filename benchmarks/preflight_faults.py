@@ -51,6 +51,27 @@ def cases(size: int, launched: bool, timeout: float) -> dict[str, Case]:
     }
 
 
+def right(name: str, case: Case) -> tuple[tuple[str, ...], list[int] | None]:
+    """The ids that may be named, and the ranks."""
+    _, expected, ranks = case
+    # rank 0 came before it was stopped, or it never came; a port that is taken keeps rank 0 from coming
+    also = {"host-stopped": ("DDP608",), "port-taken": ("DDP209", "DDP101"), "too-late": ("DDP604",)}.get(name, ())
+    return ((expected, *also) if expected else (), ranks)
+
+
+def report_of(told: dict[str, Any]) -> dict[str, Any]:
+    """What a rank was told, in the shape of a report."""
+    findings = [
+        dict(zip(("id", "severity", "confidence", "ranks", "summary"), each, strict=True)) for each in told["findings"]
+    ]
+    cause = next((each for each in findings if each["id"] == told["verdict"]), None)
+    confidence = cause["confidence"] if cause else None
+    return {
+        "verdict": {"finding": told["verdict"], "confidence": confidence, "candidates": []},
+        "findings": findings,
+    }
+
+
 def run(name: str, case: Case, timeout: float) -> tuple[list[dict[str, Any]], float]:
     """What the ranks were told, and the wall seconds of all of it."""
     ranks = case[0]

@@ -52,15 +52,12 @@ def job(watched: bool) -> tuple[float, list[list[float]]]:
     return time.monotonic() - began, told
 
 
-def main() -> None:
-    """Print both figures."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=10)
-    options = parser.parse_args()
+def measured(pairs: int) -> dict[str, float]:
+    """Medians over that many pairs of jobs, with and without, after one of each."""
     job(True), job(False)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     enter, leave = [], []
-    for _ in range(options.pairs):
+    for _ in range(pairs):
         for watched in (True, False):
             wall, told = job(watched)
             seconds[watched].append(wall)
@@ -68,11 +65,26 @@ def main() -> None:
                 enter += [each[0] for each in told]
                 leave += [each[1] for each in told]
     both = [first + last for first, last in zip(enter, leave, strict=True)]
-    print(f"watch(): {statistics.median(both):.2f} ms (median; least {min(both):.2f}, most {max(both):.2f}), ", end="")
-    print(f"of it on leaving {statistics.median(leave):.2f} ms; first import of ddp_doctor included")
-    with_, without = statistics.median(seconds[True]), statistics.median(seconds[False])
     ratios = [one / other for one, other in zip(seconds[True], seconds[False], strict=True)]
-    print(f"job: {with_:.3f} s with, {without:.3f} s without, ratio of pairs {statistics.median(ratios):.3f}")
+    return {
+        "ms": statistics.median(both),
+        "least": min(both),
+        "most": max(both),
+        "leaving": statistics.median(leave),
+        "with": statistics.median(seconds[True]),
+        "without": statistics.median(seconds[False]),
+        "ratio": statistics.median(ratios),
+    }
+
+
+def main() -> None:
+    """Print both figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pairs", type=int, default=10)
+    told = measured(parser.parse_args().pairs)
+    print(f"watch(): {told['ms']:.2f} ms (median; least {told['least']:.2f}, most {told['most']:.2f}), ", end="")
+    print(f"of it on leaving {told['leaving']:.2f} ms; first import of ddp_doctor included")
+    print(f"job: {told['with']:.3f} s with, {told['without']:.3f} s without, ratio of pairs {told['ratio']:.3f}")
 
 
 if __name__ == "__main__":

@@ -74,12 +74,16 @@ def _that_can_act(
     A line that names its cause stays: how far its rank had come is known from the same log, and only as a least.
     """
     stages = {stage.label: stage for stage in Stage}
-    stuck = {row.rank: stages[row.stage] for row in ranks if row.state in ("waiting", "stopped", "blocked", "exited")}
+    # of several jobs, each has a rank of that number
+    stuck: dict[int | None, set[Stage]] = {}
+    for row in ranks:
+        if row.state in ("waiting", "stopped", "blocked", "exited"):
+            stuck.setdefault(row.rank, set()).add(stages[row.stage])
     if not stuck:
         return findings
     kept = []
     for finding in findings:
-        theirs = {stuck[rank] for rank in finding.ranks if rank in stuck}
+        theirs = {stage for rank in finding.ranks for stage in stuck.get(rank, ())}
         if not theirs or finding.id in from_log or theirs & checks[finding.id].acts_at:
             kept.append(finding)
     return kept

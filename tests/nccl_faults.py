@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
+from ddp_doctor_checks.communicator import from_communicator
 from fakes.nccl import Stage, healthy, with_rules
 from fakes.node import Rule
 
-from ddp_doctor.probes.communicator import Plan
+from ddp_doctor.facts.communicator import CommunicatorRank
+from ddp_doctor.interpret.nccl_phase import interpret
+from ddp_doctor.model import Facts
+from ddp_doctor.probes.communicator import Plan, form_and_compare
 
 OTHER_VERSION = {
     "2.32.3": "2.31.2",
@@ -21,6 +26,10 @@ OTHER_VERSION = {
     "2.21.5": "2.27.5",
     "2.18.3": "2.21.5",
 }
+
+
+PARTNER = "2.27.5"
+"""Of a version that OTHER_VERSION does not have."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,31 @@ class Fault:
     ranks: tuple[int, ...]
     root: bool = False
     since: str = ""
+
+    def exists_in(self, version: str) -> bool:
+        """Whether that version can have it."""
+        return not self.since or numbers(version) >= numbers(self.since)
+
+    @property
+    def between_hosts(self) -> bool:
+        """Whether its ranks are on two hosts."""
+        return "address" in self.name or "loopback" in self.name
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """2.27.5 as numbers that compare."""
+    return tuple(map(int, version.split(".")))
+
+
+def named(fault: Fault, version: str, stage: Stage) -> list[tuple[str, dict[str, Any]]]:
+    """What is said of the ranks of a fault: ids with the arguments of their findings."""
+    with two_networks() if fault.between_hosts else nullcontext():
+        return causes(form_and_compare(stage.host(), fault.plans(stage, version)))
+
+
+def causes(ranks: Sequence[CommunicatorRank]) -> list[tuple[str, dict[str, Any]]]:
+    """What is said of these ranks."""
+    return list(from_communicator(Facts([*ranks, *interpret(Facts(ranks))])))
 
 
 def two(stage: Stage, version: str, **one: object) -> list[Plan]:
@@ -144,7 +178,7 @@ FAULTS = (
         "DDP116",
         (1,),
     ),
-    Fault("other nccl", lambda s, v: [s.plan(0, 2, v), s.plan(1, 2, OTHER_VERSION[v])], "DDP501", (0, 1)),
+    Fault("other nccl", lambda s, v: [s.plan(0, 2, v), s.plan(1, 2, OTHER_VERSION.get(v, PARTNER))], "DDP501", (0, 1)),
     Fault(
         "nvml mismatch",
         lambda s, v: two(s, v, node=with_rules(healthy(2), Rule(call="nvmlInit_v2", fail=18))),

@@ -103,17 +103,11 @@ def record_healthy(versions: Sequence[str]) -> None:
 def record_faulty(versions: Sequence[str]) -> None:
     for fault in FAULTS:
         for version in versions:
-            number = tuple(map(int, version.split(".")))
             folder = LOGS / "faulty" / f"{fault.id}-{fault.name.replace(' ', '-')}-{version}"
-            if (
-                folder.exists()
-                or why_not(version)
-                or (fault.since and number < tuple(map(int, fault.since.split("."))))
-            ):
+            if folder.exists() or why_not(version) or not fault.exists_in(version):
                 continue
-            nets = "address" in fault.name or "loopback" in fault.name
             try:
-                with tempfile.TemporaryDirectory() as scratch, two_networks() if nets else nullcontext():
+                with tempfile.TemporaryDirectory() as scratch, two_networks() if fault.between_hosts else nullcontext():
                     stage = Stage(Path(scratch))
                     record(folder, fault.plans(stage, version), stage, id=fault.id, verdict="unknown")
             except (TimeoutError, subprocess.CalledProcessError, FileNotFoundError) as error:

@@ -7,6 +7,7 @@ right), and `verdict`: such an id where the lines alone tell it, else `unknown`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,15 @@ def cases(kind: str) -> list[Path]:
 
 
 def triage(folder: Path) -> Report:
+    return triage_of({file.name: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.log"))})
+
+
+def triage_of(logs: Mapping[str, str]) -> Report:
+    """The report on these files, name -> text."""
     facts = [
         fact
-        for place, file in enumerate(sorted(folder.glob("*.log")))
-        for fact in READER.read(file.read_bytes(), file.name, place << 20)
+        for place, (name, text) in enumerate(logs.items())
+        for fact in READER.read(text.encode(), name, place << 20)
     ]
     return examine("triage", LOADED, known=Facts(facts), waiting=lambda facts: True, rows=_rows)
 

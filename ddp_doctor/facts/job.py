@@ -20,6 +20,8 @@ DOINGS = (
 SERVANTS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "multiprocessing.forkserver",
             "compile_worker", "multiprocessing.managers")  # fmt: skip
 """In the arguments of processes that Python and torch start for themselves."""
+TICKS = 100
+"""Clock ticks in a second of a process's start time; Linux shows no other number."""
 Item = TypeVar("Item")
 RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
 
@@ -420,6 +422,12 @@ def minority(items: Sequence[Item], value: Callable[[Item], Hashable]) -> list[I
     if len(counted) < 2 or counted[0][1] == counted[1][1]:
         return []
     return [item for item in items if value(item) != counted[0][0]]
+
+
+def started_together(ranks: Iterable[JobRank]) -> bool:
+    """Whether all were started within a minute: ranks that one shell started long apart may be of two jobs."""
+    ticks = [each.subject.start_time for each in ranks if each.subject.start_time is not None]
+    return not ticks or max(ticks) - min(ticks) <= 60 * TICKS
 
 
 def numbers(ranks: Iterable[int]) -> str:

@@ -468,10 +468,22 @@ def _hosts(fault: Fault, values: Mapping[str, str]) -> Iterator[dict[str, str]]:
             ip(f"-n {host} link set v{host} up")
         for command in fault.network:
             ip(command)
+        for host in "AB":
+            _await_carrier(names[host], f"v{host}")
         yield names
     finally:
         for name in names.values():
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def _await_carrier(host: str, link: str) -> None:
+    """The kernel tells of a carrier a moment after both ends are up."""
+    deadline = time.monotonic() + 5
+    show = ["ip", "-n", host, "-br", "link", "show", link]
+    while " UP " not in subprocess.run(show, check=True, capture_output=True, text=True).stdout:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{link} has no carrier")
+        time.sleep(0.02)
 
 
 def _on(part: Part, hosts: Mapping[str, str], folder: Path) -> list[str]:
@@ -502,7 +514,7 @@ def _environment() -> dict[str, str]:
 
 def _kill(started: list[subprocess.Popen[bytes]], orphan: Path) -> None:
     """Kill each part with its descendants, also those that left its session (torchrun's workers do)."""
-    pids = [pid for process in started for pid in (*_descendants(process.pid), process.pid)]
+    pids = [pid for process in started for pid in (*descendants(process.pid), process.pid)]
     pids += [int(orphan.read_text())] if orphan.exists() else []
     segments = {segment for pid in pids for segment in _segments(pid)}
     for pid in pids:
@@ -530,7 +542,8 @@ def _segments(pid: int) -> set[str]:
     return {line.split()[-1] for line in lines if "/dev/shm/nccl-" in line and "(deleted)" not in line}
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -123,7 +123,7 @@ def prepared(node: Node, folder: Path, site: Site) -> tuple[list[str], dict[str,
     if node.local_world_size:
         ranks = f"--nproc-per-node={node.local_world_size}"
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks, "--no-python"]
-        command = [*torchrun, "sh", "-c", AS_RANK_0, str(folder / "ended"), *command]
+        command = [*torchrun, "sh", "-c", AS_RANK_0, str(folder / "ended"), *command, "--alone"]
     return command, variables, folder / "lib"
 
 

@@ -16,14 +16,14 @@ import pytest
 from ddp_doctor_checks.communicator import from_communicator
 from fakes.nccl import Stage, healthy, why_not, with_rules
 from fakes.node import Rule, read_node
-from nccl_faults import FAULTS, Fault, hang_in, two_networks
+from nccl_faults import FAULTS, Fault, hang_in, named
 
 from ddp_doctor.facts.communicator import CommunicatorCause, CommunicatorRank, CommunicatorStop
 from ddp_doctor.facts.p2p import PairCopy
 from ddp_doctor.interpret import nccl_diagnostics
 from ddp_doctor.interpret.nccl_phase import interpret
 from ddp_doctor.model import Confidence, Facts
-from ddp_doctor.probes.communicator import form, form_and_compare
+from ddp_doctor.probes.communicator import form
 from ddp_doctor.readers.nccl_log import parse_all
 
 VERSIONS = ("2.18.3", "2.21.5", "2.27.5", "2.30.7", "2.32.3")
@@ -37,7 +37,7 @@ SECONDS = 15.0
 def each_fault() -> Iterator[object]:
     for fault in FAULTS:
         for version in VERSIONS:
-            if fault.since and tuple(map(int, version.split("."))) < tuple(map(int, fault.since.split("."))):
+            if not fault.exists_in(version):
                 continue
             quick = version == QUICK_VERSION and fault.name in QUICK_FAULTS
             marks = ([] if quick else [pytest.mark.slow]) + ([pytest.mark.root] if fault.root else [])
@@ -89,19 +89,11 @@ def test_healthy_ranks_pass(version: str, lazy: bool, stage: Stage) -> None:
 @pytest.mark.parametrize(("fault", "version"), list(each_fault()))
 def test_each_fault_is_named(fault: Fault, version: str, stage: Stage) -> None:
     need(version, fault.root)
-    networks = two_networks() if "address" in fault.name or "loopback" in fault.name else None
-    if networks:
-        networks.__enter__()
-    try:
-        started = time.monotonic()
-        ranks = form_and_compare(stage.host(), fault.plans(stage, version))
-        named = list(from_communicator(meaning(ranks)))
-        seconds = time.monotonic() - started
-    finally:
-        if networks:
-            networks.__exit__(None, None, None)
-    assert [(finding_id, arguments["ranks"]) for finding_id, arguments in named] == [(fault.id, fault.ranks)]
-    assert named[0][1]["confidence"] in (Confidence.CERTAIN, Confidence.LIKELY)
+    started = time.monotonic()
+    told = named(fault, version, stage)
+    seconds = time.monotonic() - started
+    assert [(finding_id, arguments["ranks"]) for finding_id, arguments in told] == [(fault.id, fault.ranks)]
+    assert told[0][1]["confidence"] in (Confidence.CERTAIN, Confidence.LIKELY)
     assert seconds < SECONDS
     report = os.environ.get("DDP_DOCTOR_TEST_NCCL_TABLE")
     if report:
@@ -109,9 +101,9 @@ def test_each_fault_is_named(fault: Fault, version: str, stage: Stage) -> None:
             print(
                 fault.name,
                 version,
-                named[0][0],
+                told[0][0],
                 fault.ranks,
-                named[0][1]["confidence"].value,
+                told[0][1]["confidence"].value,
                 f"{seconds:.1f}",
                 sep="|",
                 file=file,
@@ -124,8 +116,8 @@ def test_the_fix_for_a_wrong_interface_mends_it(version: str, stage: Stage) -> N
     plans = [
         stage.plan(rank, 2, version, environ={"NCCL_SOCKET_IFNAME": "nonexistent"} if rank else {}) for rank in range(2)
     ]
-    (named,) = from_communicator(meaning(form(stage.host(), plans)))
-    assert "unset NCCL_SOCKET_IFNAME" in named[1]["fixes"][0].commands
+    (cause,) = from_communicator(meaning(form(stage.host(), plans)))
+    assert "unset NCCL_SOCKET_IFNAME" in cause[1]["fixes"][0].commands
     mended = [
         msgspec.structs.replace(plan, environ={k: v for k, v in plan.environ.items() if k != "NCCL_SOCKET_IFNAME"})
         for plan in plans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, Process, jobs, minority, named
+from ddp_doctor.facts.job import JobRank, Process, jobs, minority, named, started_together
 from ddp_doctor.model import Confidence, Facts, Fix
 
 LOOPBACK = ("127.", "localhost", "::1")
@@ -32,7 +32,7 @@ def _finding(told: list[JobRank], apart: bool) -> dict[str, Any]:
     zero = next((rank for rank in told if rank.rank == 0), told[0])
     others = [rank for rank in odd if rank is not zero] or odd
     # two jobs that each have but one rank here would have stores on two hosts
-    sure = apart or len({rank.master_address for rank in told}) == 1
+    sure = apart or (len({rank.master_address for rank in told}) == 1 and started_together(told))
     return {
         "summary": f"MASTER_ADDR is loopback for ranks of {len(told)} hosts: each looks for the store on itself"
         if apart

@@ -19,6 +19,8 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             continue
         missing = sorted(each for each in missed if each is not None)
         here = numbers(view.job.ranks)
+        # one of them may be a process whose rank could not be read
+        nameless = any(rank.rank is None and rank.state != "exited" for rank in view.ranks)
         died = [rank for rank in view.others if rank.state == "exited"]
         yield {
             "summary": f"{numbers(missing)} of world size {view.job.world_size} "
@@ -36,7 +38,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             ),
             "evidence": [*(rank.evidence() for rank in waiting[:4]), *(rank.evidence() for rank in died[:2])],
             "fixes": _fixes(view, missing, waiting),
-            "confidence": Confidence.LIKELY,
+            "confidence": Confidence.POSSIBLE if nameless else Confidence.LIKELY,
             "ranks": missing,
         }
 

@@ -22,7 +22,9 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
         if attendance.gone:
             yield _ended(attendance, [each for each in facts[Attendee] if each.gone == "ended"])
         if attendance.missing:
-            yield _late(attendance)
+            # one on another host that was told another port waits there, and is not seen here
+            all_here = {each.local_world_size == each.world_size for each in facts[Attendee]} == {True}
+            yield _late(attendance, Confidence.CERTAIN if all_here else Confidence.LIKELY)
 
 
 def _ended(attendance: Attendance, ended: list[Attendee]) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def _ended(attendance: Attendance, ended: list[Attendee]) -> dict[str, Any]:
     }
 
 
-def _late(attendance: Attendance) -> dict[str, Any]:
+def _late(attendance: Attendance, confidence: Confidence) -> dict[str, Any]:
     if attendance.ahead:
         return {
             "summary": f"{numbers(attendance.present)} of world size {attendance.world_size} came after the others had met: "
@@ -69,6 +71,6 @@ def _late(attendance: Attendance) -> dict[str, Any]:
         "evidence": [attendance.evidence()],
         "fixes": [SEE],
         "severity": Severity.WARNING,
-        "confidence": Confidence.CERTAIN,
+        "confidence": confidence,
         "ranks": missing,
     }

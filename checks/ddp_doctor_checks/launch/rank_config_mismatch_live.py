@@ -16,6 +16,11 @@ STEPS = {
     "TORCH_DIST_INIT_BARRIER": ("0", "with 1 a rank waits at the end of init for a count that the others never raise"),
     "TORCH_NCCL_BCAST_UNIQUEID": ("1", "the ranks exchange the NCCL id in different ways"),
 }
+STEP_OF = {
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "_create_process_group_wrapper",
+    ("TORCH_DIST_INIT_BARRIER", "1"): "_store_based_barrier",
+}
+"""The function of torch's that a rank enters with this value only."""
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -46,9 +51,18 @@ def _finding(name: str, why: str, values: list[tuple[JobRank, str]]) -> dict[str
         "because": why,
         "evidence": [rank.evidence(f"{name}={value}, {rank.text()}") for rank, value in values[:6]],
         "fixes": [Fix(title="set it on every rank or on none", commands=(f"unset {name}   # on {named(odd)}",))],
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN if _stand_in_it(name, values) else Confidence.LIKELY,
         "ranks": [rank.rank for rank in odd if rank.rank is not None],
     }
+
+
+def _stand_in_it(name: str, values: list[tuple[JobRank, str]]) -> bool:
+    """Whether the ranks with a value stand in the step that only it brings, and the others do not."""
+    steps = {STEP_OF.get((name, value)) for _, value in values} - {None}
+    return len(steps) == 1 and all(
+        rank.has_stack and (STEP_OF.get((name, value)) in rank.functions) == ((name, value) in STEP_OF)
+        for rank, value in values
+    )
 
 
 def meant(name: str, value: str) -> str:

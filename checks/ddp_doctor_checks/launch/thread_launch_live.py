@@ -52,6 +52,9 @@ def launchers_in_threads(facts: Facts) -> Iterator[dict[str, Any]]:
             started = [each for each in processes.values() if each.parent == above.pid and runs_again(each, above)]
             if not started:
                 continue
+            # of one that was not looked into nobody knows whether it hangs for this
+            looked_into = {each.subject.pid for each in view.ranks if each.has_stack}
+            seen = looked_into.issuperset(each.pid for each in started)
             yield {
                 "summary": f"PID {above.pid} started {len(started)} further rank{'s' * (len(started) > 1)} from thread "
                 f"{rank.thread_name!r}, not from its main thread",
@@ -65,7 +68,7 @@ def launchers_in_threads(facts: Facts) -> Iterator[dict[str, Any]]:
                     ),
                 ],
                 "severity": Severity.WARNING,
-                "confidence": Confidence.CERTAIN,
+                "confidence": Confidence.CERTAIN if seen else Confidence.LIKELY,
                 "fixes": [
                     ranks_of_their_own(
                         "put the training into a script, and start that where the thread starts now",

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import jobs, minority, named
+from ddp_doctor.facts.job import jobs, minority, named, started_together
 from ddp_doctor.model import Confidence, Facts, Fix
 
 
@@ -22,6 +22,8 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             f"{named([rank for rank in told if rank.world_size == size])} {'says' if count == 1 else 'say'} {size}"
             for size, count in sorted(sizes.items(), key=lambda item: -item[1])
         )
+        # ranks that ask for different stores may be of two jobs
+        sure = len({rank.master_port for rank in told}) == 1 or started_together(told)
         yield {
             "summary": f"the ranks of one job disagree about the world size: {shown}",
             "because": "each waits for as many ranks as it counts; those that count more wait for ranks that nobody starts",
@@ -32,6 +34,6 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                     commands=(f"torchrun --standalone --nproc-per-node={len(told)} {told[0].file or 'train.py'}",),
                 )
             ],
-            "confidence": Confidence.CERTAIN,
+            "confidence": Confidence.CERTAIN if sure else Confidence.LIKELY,
             "ranks": [rank.rank for rank in odd if rank.rank is not None],
         }

@@ -35,10 +35,15 @@ def quoted(view: JobView, found: Divergence) -> list[Evidence]:
     ]
 
 
-def common(view: JobView, found: Divergence, odd: list[JobRank]) -> dict[str, Any]:
+def all_seen(view: JobView) -> bool:
+    """Whether every rank of the job is here, and where each of them stands is known."""
+    return len(view.ranks) == view.job.world_size and all(rank.has_stack and rank.call for rank in view.ranks)
+
+
+def common(view: JobView, found: Divergence, odd: list[JobRank], sure: bool = False) -> dict[str, Any]:
     """What all these findings have alike."""
     return {
         "evidence": quoted(view, found),
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN if sure else Confidence.LIKELY,
         "ranks": [rank.rank for rank in odd if rank.rank is not None],
     }

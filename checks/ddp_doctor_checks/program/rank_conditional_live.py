@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.model import Facts, Fix
-from ddp_doctor_checks.program.divergence_live import calls, common, parted
+from ddp_doctor_checks.program.divergence_live import all_seen, calls, common, parted
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -27,5 +27,6 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                     needs="code change, job restart",
                 )
             ],
-            **common(view, found, odd),
+            # the condition was read in the script, and only the ranks under it stand there
+            **common(view, found, odd, sure=site is not None and bool(odd) and all_seen(view)),
         }

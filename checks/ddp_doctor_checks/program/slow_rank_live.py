@@ -86,9 +86,20 @@ def _finding(view: JobView, late: list[JobRank], process: Process | None, childr
             *_fixes(first, call, next((rank.backend for rank in waiting if rank.backend), "nccl")),
         ],
         "severity": _severity(first, waiting),
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN if all(_at_work(rank, process) for rank in late) else Confidence.LIKELY,
         "ranks": [rank.rank for rank in late if rank.rank is not None],
     }
+
+
+def _at_work(rank: JobRank, process: Process | None) -> bool:
+    """Whether it plainly has not come to init yet: its own code works or sleeps. One that waits may be stuck."""
+    sleeps = (
+        process is not None
+        and process.subject.process == rank.subject.process
+        and any(task.id == rank.thread and "nanosleep" in task.wchan for task in process.tasks)
+    )
+    own = rank.doing == "user-code" and not rank.beyond_init and rank.rank is not None
+    return own and (rank.state == "running" or (sleeps and rank.state == "waiting"))
 
 
 def _waits_for_child(rank: JobRank, process: Process) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.model import Facts, Fix
-from ddp_doctor_checks.program.divergence_live import calls, common, parted
+from ddp_doctor_checks.program.divergence_live import all_seen, calls, common, parted
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -29,5 +29,6 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                     needs="code change, job restart",
                 )
             ],
-            **common(view, found, odd),
+            # different groups at once; a rank that stands in another call may merely have left that one out
+            **common(view, found, odd, sure=all_seen(view) and all(rank.doing == "new-group" for rank in view.ranks)),
         }

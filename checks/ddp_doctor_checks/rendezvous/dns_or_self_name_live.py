@@ -33,6 +33,6 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                         commands=("export MASTER_ADDR=127.0.0.1",),
                     )
                 ],
-                "confidence": Confidence.LIKELY,
+                "confidence": Confidence.CERTAIN if "not known" in asked.error else Confidence.LIKELY,
                 "ranks": [rank.rank for rank in stuck if rank.rank is not None],
             }

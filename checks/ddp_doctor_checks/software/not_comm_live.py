@@ -25,7 +25,10 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                 continue
             found = _data(rank, view, processes) if rank.doing == "data" else _file(rank, process, view, processes)
             if found is not None:
-                yield {**found, "confidence": Confidence.LIKELY, "ranks": [rank.rank] if rank.rank is not None else []}
+                # the kernel names who holds the lock
+                held = process.lock_holder is not None and process.system_call in LOCK_CALLS
+                sure = Confidence.CERTAIN if held else Confidence.LIKELY
+                yield {**found, "confidence": sure, "ranks": [rank.rank] if rank.rank is not None else []}
 
 
 def _data(rank: JobRank, view: JobView, processes: Mapping[Any, Process]) -> dict[str, Any]:

@@ -27,9 +27,9 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
                 continue
             hog = next((stack for stack in mine if stack.owns_gil and stack.active is False), None)
             if hog is not None and (rank.cpu or 0.0) < 0.2:
-                yield _gil(rank, hog)
+                yield _gil(rank, hog, sure=rank in view.culprits())
             elif rank.doing == "import-lock":
-                yield _import(rank, mine)
+                yield _import(rank, mine, sure=rank in view.culprits())
             elif _at_a_lock(rank, process) and _was_forked(process, processes.values()):
                 forked.append(rank)
             elif _at_a_lock(rank, process) and rank in view.culprits():
@@ -57,7 +57,7 @@ def _was_forked(process: Process, everyone: Sequence[Process] | Any) -> bool:
     return above is not None and script_of(above) == script_of(process) and above.set_at_start == process.set_at_start
 
 
-def _gil(rank: JobRank, hog: Stack) -> dict[str, Any]:
+def _gil(rank: JobRank, hog: Stack, sure: bool) -> dict[str, Any]:
     where = user_frames(hog.frames)
     place = f"{where[0].file.rsplit('/', 1)[-1]}:{where[0].line} {where[0].function}" if where else hog.text()
     return {
@@ -72,12 +72,12 @@ def _gil(rank: JobRank, hog: Stack) -> dict[str, Any]:
                 needs="code change, job restart",
             )
         ],
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN if sure else Confidence.LIKELY,
         "ranks": [rank.rank] if rank.rank is not None else [],
     }
 
 
-def _import(rank: JobRank, mine: Sequence[Stack]) -> dict[str, Any]:
+def _import(rank: JobRank, mine: Sequence[Stack], sure: bool) -> dict[str, Any]:
     other = next((stack for stack in mine if stack.subject.thread != rank.thread and user_frames(stack.frames)), None)
     return {
         "summary": f"{rank.name} is deadlocked in an import: a thread waits for a module that is still being imported",
@@ -90,7 +90,7 @@ def _import(rank: JobRank, mine: Sequence[Stack]) -> dict[str, Any]:
                 needs="code change, job restart",
             )
         ],
-        "confidence": Confidence.LIKELY,
+        "confidence": Confidence.CERTAIN if sure else Confidence.LIKELY,
         "ranks": [rank.rank] if rank.rank is not None else [],
     }
 

@@ -37,6 +37,12 @@ def libnccl(version: str) -> Path:
     return folder_of_versions() / version / "libnccl.so.2"
 
 
+def unpacked() -> list[str]:
+    """The versions that can run here."""
+    folder = folder_of_versions()
+    return [each.name for each in folder.iterdir() if not why_not(each.name)] if folder.is_dir() else []
+
+
 def why_not(version: str) -> str:
     """Why this version cannot be run here; empty if it can."""
     if sys.platform != "linux" or platform.machine() != "x86_64":

@@ -159,6 +159,9 @@ def test_a_cause_that_cannot_act_where_the_rank_stands_is_dropped() -> None:
     row = RankRow(rank=0, stage=Stage.STORE_WAIT.label, state="waiting")
     assert ids(diagnose([transport], [row])) == []
     assert ids(diagnose([transport], [RankRow(rank=0, stage=Stage.TRANSPORT.label, state="waiting")])) == ["DDP405"]
+    # another job of the node has a rank 0 too
+    other = RankRow(rank=0, stage=Stage.TRANSPORT.label, state="waiting")
+    assert ids(diagnose([transport], [other, row])) == ids(diagnose([transport], [row, other])) == ["DDP405"]
 
 
 def test_an_examination_that_was_cut_short_is_no_sign_of_health() -> None:

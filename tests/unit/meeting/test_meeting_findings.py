@@ -46,7 +46,9 @@ def test_a_healthy_job_gives_nothing(check: type[Check]) -> None:
 
 def test_late_ranks_are_a_warning_and_dead_ones_an_error() -> None:
     late = the_finding(MissingRanks, attendee(0, 4), attendance(4, 0))
-    assert gravity(late) == ("warning", "certain") and late.ranks == (1, 2, 3)
+    assert gravity(late) == ("warning", "likely") and late.ranks == (1, 2, 3)
+    here = the_finding(MissingRanks, attendee(0, 4, local_world_size=4), attendance(4, 0))
+    assert gravity(here) == ("warning", "certain") and here.ranks == (1, 2, 3)
     dead = the_finding(
         MissingRanks, attendee(0), attendee(1, gone="ended", stayed_s=0.4), attendance(2, 0, missing=(), gone=(1,))
     )
