@@ -41,9 +41,10 @@ class Attendee(Fact, frozen=True, kw_only=True):
     """The user's frame that asks, `train.py:12 training_func`."""
     script: str = ""
     cwd: str = ""
-    gone: Literal["", "ended", "left", "stopped"] = ""
+    gone: Literal["", "ended", "left", "stopped", "silent", "cut-off"] = ""
     """`ended`: its process was gone before the meeting was over; `left`: it went without waiting for the end; `stopped`:
-    its process was stopped (state T) at the end."""
+    its process was stopped (state T) at the end; `silent`: its machine takes what is sent to it and says nothing any more;
+    `cut-off`: what is sent to its machine does not arrive."""
     stayed_s: float = 0.0
     """Seconds between its coming and its going, where it has gone."""
 

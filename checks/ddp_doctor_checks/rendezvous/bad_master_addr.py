@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.job import JobRank, Resolved
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import Interface, PeerInterface, Resolution, Route, addresses_of, lacking_family
+from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach, StoreAnswer
 from ddp_doctor.interpret.meeting import rendezvous_endpoint
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
@@ -23,7 +24,7 @@ class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
     needs = ((Meeting, JobRank), (SelfReach, Port, Meeting, JobRank))
-    also_reads = (Variable, PeerInterface, Interface, Resolution, Resolved, Route, StoreAnswer)
+    also_reads = (Variable, PeerInterface, Interface, Resolution, Resolved, Route, StoreAnswer, PathTry)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
     explains = ("DDP101", "DDP302")
     told = Told(

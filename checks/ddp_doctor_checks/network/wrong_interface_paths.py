@@ -1,0 +1,74 @@
+"""What the tried paths show of DDP301: an address that NCCL or Gloo will tell the others, and where they do not find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddp_doctor.facts.names import PeerInterface
+from ddp_doctor.facts.paths import PathTry
+from ddp_doctor.model import Confidence, Facts, Fix
+from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
+from ddp_doctor_checks.paths import Broken, named, of, ranks_on
+
+CAUSES = ("same-address", "other-host", "interface", "no-route")
+LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo"}
+
+
+def from_paths(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Arguments for `WrongInterface.finding`, one set for each host with such an address."""
+    for found in of(facts, *CAUSES):
+        first = found.first
+        who = " and ".join(LIBRARIES[use] for use in first.uses if use in LIBRARIES)
+        whose = f"{who} of {named(found.targets)} will listen on" if who else f"{named(found.targets)} is known by"
+        where = f"{first.address} ({found.interface})" if found.interface else first.address
+        other = _other(facts, found)
+        yield {
+            "summary": f"{whose} {where}, {_why(found)}",
+            "because": f"{who or 'every rank'} tells the other ranks that address, and they cannot reach it"
+            + (f"; {other.to} answers them at {other.address}" if other else ""),
+            "evidence": found.evidence() + ([other.evidence()] if other else []),
+            "fixes": _fixes(facts, found, who),
+            "confidence": Confidence.CERTAIN if found.observed else Confidence.LIKELY,
+            "ranks": ranks_on(facts, found.targets),
+        }
+
+
+def faulty(facts: Facts) -> set[tuple[str, str]]:
+    """Host and interface of what was seen not to be reached."""
+    return {
+        (listener.subject.host, listener.interface)
+        for found in of(facts, *CAUSES)
+        for each in found.tries
+        for listener in found.listeners
+        if (listener.subject.host, listener.address) == (each.to, each.address)
+    }
+
+
+def _why(found: Broken) -> str:
+    first, sources = found.first, named(found.sources)
+    if found.cause == "same-address":
+        has = "has" if len(found.sources) == 1 else "have"
+        return f"an address that {sources} {has} too: a connection from there ends where it began"
+    if found.cause == "other-host":
+        return f"where {first.answered_by or 'something else'} answers {sources}"
+    if found.cause == "no-route":
+        return f"to which {sources} has no way: {first.error}"
+    how = {"dropped": "gets no answer", "refused": "is refused", "unreachable": f"has no way: {first.error}"}
+    return f"where {sources} {how.get(first.outcome, first.outcome)}"
+
+
+def _other(facts: Facts, found: Broken) -> PathTry | None:
+    pairs = {(each.subject.host, each.to) for each in found.tries}
+    return next(
+        (each for each in facts[PathTry] if each.ok and "host" in each.uses and (each.subject.host, each.to) in pairs),
+        None,
+    )
+
+
+def _fixes(facts: Facts, found: Broken, who: str) -> list[Fix]:
+    here = facts.on(found.targets[0])
+    if here.first(PeerInterface) is None:
+        command = f"ip route get {found.first.local or 'ADDRESS_OF_' + found.sources[0]}   # on {found.targets[0]}"
+        return [Fix(title="see which interface leads to the others", commands=(command,), needs="nothing")]
+    return [fix for library in ("NCCL", "Gloo") if library in who or not who for fix in interface_fixes(library, here)]
