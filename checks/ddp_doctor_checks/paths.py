@@ -83,7 +83,7 @@ def broken(facts: Facts) -> list[Broken]:
             listeners=tuple(each for each in facts[PathListener] if each.subject.host in {one.to for one in tries}),
         )
         for cause, failed in by_cause.items()
-        for root, inbound, tries in _roots(failed)
+        for root, inbound, tries in (_by_address if cause == "same-address" else _roots)(failed)
     ]
 
 
@@ -125,14 +125,25 @@ def _roots(failed: list[PathTry]) -> list[tuple[str, bool, list[PathTry]]]:
         for each in left:
             into[each.to].append(each)
             out[each.subject.host].append(each)
-        pairs = lambda tries: len({(each.subject.host, each.to) for each in tries})  # noqa: E731
-        target = max(into, key=lambda host: pairs(into[host]))
-        source = max(out, key=lambda host: pairs(out[host]))
-        inbound = pairs(into[target]) >= pairs(out[source])
+        target = max(into, key=lambda host: _pairs(into[host]))
+        source = max(out, key=lambda host: _pairs(out[host]))
+        inbound = _pairs(into[target]) >= _pairs(out[source])
         root, tries = (target, into[target]) if inbound else (source, out[source])
         found.append((root, inbound, tries))
         left = [each for each in left if each not in tries]
     return found
+
+
+def _pairs(tries: list[PathTry]) -> int:
+    return len({(each.subject.host, each.to) for each in tries})
+
+
+def _by_address(failed: list[PathTry]) -> list[tuple[str, bool, list[PathTry]]]:
+    """An address that several hosts have is one fault, whoever tried it."""
+    groups: dict[str, list[PathTry]] = defaultdict(list)
+    for each in failed:
+        groups[each.address].append(each)
+    return [(tries[0].to, True, tries) for tries in groups.values()]
 
 
 def _cause(failed: PathTry, facts: Facts) -> Cause:

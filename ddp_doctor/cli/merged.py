@@ -27,7 +27,7 @@ from ddp_doctor.rank.outcome import elsewhere, last_known
 from ddp_doctor.rank.own_facts import own_facts
 from ddp_doctor.rank.who import first_node
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 18.0
 MOST_WAIT_SECONDS = 120.0
 SECONDS_PER_RANK = 0.02
 """Launchers start ranks one after another, and images are pulled by each node for itself."""

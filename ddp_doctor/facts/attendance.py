@@ -91,6 +91,10 @@ class Attendance(Fact, frozen=True, kw_only=True):
     """Whether rank 0 has opened its store already: the others have met and gone on before these ranks came."""
     lost: str = ""
     """Why the ranks of other hosts could not be met, where that is known."""
+    place: str = ""
+    """Where hosts meet, HOST:PORT of the doctor's own; empty where that was not looked up."""
+    way: Literal["", "refused", "dropped", "unreachable"] = ""
+    """How a connection there failed in the end, where the ranks of other hosts could not be met."""
 
     def text(self) -> str:
         return f"{len(self.present)} of {self.world_size} ranks came in {self.waited_s:.1f} s"

@@ -112,13 +112,13 @@ class Doors:
 
     def _answer(self) -> None:
         while not self._over.is_set():
-            for sock, door in self._listeners:
-                waiting, most = TCP_INFO_QUEUE.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32))
+            for listener, door in self._listeners:
+                waiting, most = TCP_INFO_QUEUE.unpack(listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32))
                 counts = self._counts[door.nonce]
                 counts[0], counts[1] = most, max(counts[1], waiting)
             for entry, _ in self._selector.select(TICK):
+                assert isinstance(entry.fileobj, socket.socket)
                 sock = entry.fileobj
-                assert isinstance(sock, socket.socket)
                 if entry.data is None:
                     self._hang_up(sock)
                 else:

@@ -30,7 +30,7 @@ from ddp_doctor.meeting.messages import (
 MOURNING_SECONDS = 0.3
 """A process that dies closes its sockets before it is gone."""
 MOST_AT_ONCE = 256
-SILENCE_SECONDS = 5.0
+SILENCE_SECONDS = 8.0
 """A machine that has told twice a second that it lives, and has said nothing for so long, is stopped or cut off."""
 
 

@@ -292,7 +292,9 @@ class Hosting:
                 lost = "" if self._upstream.nowhere else self._upstream.trouble
                 attendance = self._roll.attendance(self._party, now - self._started, by, lost)
                 ahead = self._ahead and 0 in attendance.missing
-                attendance = msgspec.structs.replace(attendance, ahead=ahead)
+                attendance = msgspec.structs.replace(
+                    attendance, ahead=ahead, place=self._upstream.place, way=self._upstream.way if lost else ""
+                )
                 party, seen = self._party, [*self._seen.values(), self._neighbours.tables]
                 self._judging = Task(lambda: self._work.judge(party, attendance, seen), "judgement")
             return None

@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from ddp_doctor.meeting.identity import state
 
@@ -24,6 +25,10 @@ class Venue:
     """A name that sockets can be bound to, in each of its generations."""
 
     generations = GENERATIONS
+
+    def __init__(self) -> None:
+        self.failures: set[int] = set()
+        """The errors of the last attempt to connect; ETIMEDOUT where nothing came back."""
 
     def listen(self, generation: int) -> socket.socket | None:
         """A listening socket; None where somebody else has the name. Raises OSError where nobody here can have it."""
@@ -45,6 +50,7 @@ class Venue:
     def connect(self, generations: Sequence[int], seconds: float) -> tuple[socket.socket, int] | None:
         """A connection to the latest of these generations that has a host; None where none answers in time."""
         trying: dict[int, socket.socket] = {}
+        self.failures = set()
         for generation in generations:
             family, address = self._address(generation)
             sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -52,6 +58,7 @@ class Venue:
             if code in (0, errno.EINPROGRESS):
                 trying[generation] = sock
             else:
+                self.failures.add(code)
                 sock.close()
         give_up = time.monotonic() + seconds
         found: tuple[socket.socket, int] | None = None
@@ -62,9 +69,11 @@ class Venue:
             poll.register(sock, select.POLLOUT)
             ready = poll.poll(1000 * max(0.0, give_up - time.monotonic()))
             del trying[latest]
-            if ready and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0 and self.trusted(sock):
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) if ready else errno.ETIMEDOUT
+            if code == 0 and self.trusted(sock):
                 found = (sock, latest)
             else:
+                self.failures.add(code)
                 sock.close()
         for sock in trying.values():
             sock.close()
@@ -82,6 +91,7 @@ class LocalVenue(Venue):
     """An abstract unix socket: of this network namespace, gone with its last holder, and nothing in any file system."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = f"\0ddp-doctor/{os.getuid()}/{name}"
 
     def trusted(self, sock: socket.socket) -> bool:
@@ -109,11 +119,21 @@ class PortVenue(Venue):
     generations = 2
 
     def __init__(self, address: str, port: int) -> None:
+        super().__init__()
         self._family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._where = (address, port)
 
     def __str__(self) -> str:
         return "{}:{}".format(*self._where)
+
+    @property
+    def way(self) -> Literal["", "refused", "dropped", "unreachable"]:
+        """How the last attempt to connect failed; a host that refuses is there."""
+        if not self.failures:
+            return ""
+        if errno.ECONNREFUSED in self.failures:
+            return "refused"
+        return "dropped" if errno.ETIMEDOUT in self.failures else "unreachable"
 
     def _address(self, generation: int) -> tuple[int, str | tuple[str, int]]:
         return self._family, (self._where[0], self._where[1] + generation)

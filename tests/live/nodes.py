@@ -61,7 +61,8 @@ class Node(msgspec.Struct, kw_only=True):
     def firewall(self, *rules: str, chain: str = "input") -> None:
         """Rules of nft in the chain of what comes in, or goes out."""
         lines = [f"type filter hook {chain} priority 0; policy accept;", *rules]
-        table = "table inet test_%s {\nchain here {\n%s\n}\n}\n" % (chain, "\n".join(lines))
+        body = "\n".join(lines)
+        table = f"table inet test_{chain} {{\nchain here {{\n{body}\n}}\n}}\n"
         subprocess.run(self.command("nft", "-f", "-"), input=table, text=True, check=True)
 
     def decoy(self, name: str, address: str, kind: str = "bridge") -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.job import JobRank
-from ddp_doctor.facts.names import Route
 from ddp_doctor.facts.paths import PathTry
-from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Stage, Told
 from ddp_doctor_checks import communicator, paths
+from ddp_doctor_checks.network import unanswered_master
 from ddp_doctor_checks.network.firewall_nat_paths import from_paths
 from ddp_doctor_checks.network.unanswered_live import filtered as from_job
 from ddp_doctor_checks.network.unanswered_master import from_master
@@ -20,7 +19,7 @@ class FirewallNat(Check):
     id, name = "DDP302", "firewall-nat"
     title = "A rank cannot be reached on the ports the kernel gave it"
     needs = ((CommunicatorStop, JobRank, PathTry),)
-    also_reads = (*communicator.READS, *paths.READS, Meeting, Route, StoreAnswer)
+    also_reads = (*communicator.READS, *paths.READS, *unanswered_master.READS)
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT}) | INIT
     explains = ("DDP101", "DDP606")
     told = Told(
@@ -51,7 +50,7 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if facts[JobRank] or facts.lacking(JobRank) or facts[PathTry] or any(from_master(facts)):
+        if any((facts[JobRank], facts.lacking(JobRank), facts[PathTry], any(from_master(facts)))):
             return ""
         return communicator.not_tried(self.id, facts)
 

@@ -15,7 +15,6 @@ WHAT = {"dropped": "is dropped", "refused": "is rejected", "unreachable": "is re
 def from_paths(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `FirewallNat.finding`, one set for each end at which paths break."""
     for found in of(facts, "store", "ports", "translated"):
-        first = found.first
         back = _way_back(facts, found)
         sure = found.observed and (found.cause == "store" or back is not None or _others(facts, found))
         yield {

@@ -9,9 +9,9 @@ from ddp_doctor.facts.names import PeerInterface
 from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.model import Confidence, Facts, Fix
 from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
-from ddp_doctor_checks.paths import Broken, named, of, ranks_on
+from ddp_doctor_checks.paths import Broken, Cause, named, of, ranks_on
 
-CAUSES = ("same-address", "other-host", "interface", "no-route")
+CAUSES: tuple[Cause, ...] = ("same-address", "other-host", "interface", "no-route")
 LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo"}
 
 
@@ -48,8 +48,9 @@ def faulty(facts: Facts) -> set[tuple[str, str]]:
 def _why(found: Broken) -> str:
     first, sources = found.first, named(found.sources)
     if found.cause == "same-address":
-        has = "has" if len(found.sources) == 1 else "have"
-        return f"an address that {sources} {has} too: a connection from there ends where it began"
+        return (
+            f"which {sources} {'has' if len(found.sources) == 1 else 'have'} too: what goes there comes back to oneself"
+        )
     if found.cause == "other-host":
         return f"where {first.answered_by or 'something else'} answers {sources}"
     if found.cause == "no-route":
