@@ -32,17 +32,17 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> PathTry:
         """One of them, to be quoted."""
-        return self.tries[0]
+        return min(self.tries, key=lambda each: (each.subject.host, each.to))
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The hosts that did not get through."""
-        return tuple(dict.fromkeys(each.subject.host for each in self.tries))
+        return tuple(sorted({each.subject.host for each in self.tries}))
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The hosts that were not reached."""
-        return tuple(dict.fromkeys(each.to for each in self.tries))
+        return tuple(sorted({each.to for each in self.tries}))
 
     @property
     def interface(self) -> str:

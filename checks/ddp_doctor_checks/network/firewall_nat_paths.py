@@ -73,7 +73,13 @@ def _let_in(facts: Facts, found: Broken) -> list[Fix]:
     source = next((each.address for each in own), "ADDRESS_OF_" + first.subject.host)
     table = "ip6tables" if ":" in first.address else "iptables"
     target = first.to
+    out = Fix(
+        title=f"let {first.subject.host} out to the others",
+        commands=(f"sudo {table} -I OUTPUT -p tcp -j ACCEPT   # on {first.subject.host}",),
+        needs=f"root on {first.subject.host}",
+    )
     return [
+        *(() if found.inbound else (out,)),
         Fix(
             title=f"let {found.sources[0]} in on {target}"
             + (

@@ -8,6 +8,10 @@ from typing import Any
 from ddp_doctor.facts.attendance import Attendee
 from ddp_doctor.facts.job import numbers
 from ddp_doctor.model import Confidence, Facts, Fix
+from ddp_doctor_checks import paths
+from ddp_doctor_checks.paths import of
+
+READS = paths.READS
 
 
 def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -18,6 +22,9 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
     silent = [each for each in facts[Attendee] if each.gone == "silent"]
     if silent:
         yield _silent(silent)
+    mute = {found.root for found in of(facts, "silent")} - {each.subject.host for each in silent + stopped}
+    if mute:
+        yield _silent([each for each in facts[Attendee] if each.subject.host in mute])
 
 
 def _stopped(stopped: list[Attendee]) -> dict[str, Any]:
