@@ -92,17 +92,6 @@ def of(facts: Facts, *causes: Cause) -> list[Broken]:
     return [each for each in broken(facts) if each.cause in causes]
 
 
-def reached(facts: Facts, host: str, interface: str) -> bool:
-    """Whether another host has reached this one at an address of that interface."""
-    addresses = {
-        address
-        for each in facts[Interface]
-        if (each.subject.host, each.name) == (host, interface)
-        for address in each.addresses
-    }
-    return any(each.ok and each.to == host and each.address in addresses for each in facts[PathTry])
-
-
 def ranks_on(facts: Facts, hosts: Iterable[str]) -> list[int]:
     """The ranks of these hosts."""
     wanted = set(hosts)

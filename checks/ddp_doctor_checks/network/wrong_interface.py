@@ -19,7 +19,7 @@ from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, S
 from ddp_doctor_checks import communicator, paths
 from ddp_doctor_checks.network.unanswered_live import unroutable as from_job
 from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
-from ddp_doctor_checks.network.wrong_interface_paths import faulty, from_paths
+from ddp_doctor_checks.network.wrong_interface_paths import from_paths, untried
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 
@@ -52,21 +52,8 @@ class WrongInterface(Check):
         yield from communicator.findings(self, facts)
         for path in from_paths(facts):
             yield self.finding(**path)
-        seen = faulty(facts)
         for meeting in facts[Meeting]:
-            here = facts.on(meeting.subject.host)
-            # what was tried is known, whatever the interface looks like
-            tried = {
-                each.interface
-                for each in here[UnreachableInterface]
-                if (each.subject.host, each.interface) in seen
-                or paths.reached(facts, each.subject.host, each.interface)
-            }
-            here = Facts(
-                (each for each in here if not (isinstance(each, UnreachableInterface) and each.interface in tried)),
-                here.absents,
-                here.looked_for,
-            )
+            here = untried(facts, meeting.subject.host)
             yield from self._nccl(meeting, here)
             for chosen in here[GlooInterface]:
                 if chosen.error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.names import PeerInterface
+from ddp_doctor.facts.names import Interface, PeerInterface, UnreachableInterface
 from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.model import Confidence, Facts, Fix
 from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
@@ -34,15 +34,13 @@ def from_paths(facts: Facts) -> Iterator[dict[str, Any]]:
         }
 
 
-def faulty(facts: Facts) -> set[tuple[str, str]]:
-    """Host and interface of what was seen not to be reached."""
-    return {
-        (listener.subject.host, listener.interface)
-        for found in of(facts, *CAUSES)
-        for each in found.tries
-        for listener in found.listeners
-        if (listener.subject.host, listener.address) == (each.to, each.address)
-    }
+def untried(facts: Facts, host: str) -> Facts:
+    """What is known about a host, without the looks of interfaces whose addresses others have tried: those are known."""
+    here = facts.on(host)
+    tried = {(each.to, each.address) for each in facts[PathTry]}
+    known = {each.name for each in here[Interface] for address in each.addresses if (host, address) in tried}
+    kept = (each for each in here if not (isinstance(each, UnreachableInterface) and each.interface in known))
+    return Facts(kept, here.absents, here.looked_for)
 
 
 def _why(found: Broken) -> str:

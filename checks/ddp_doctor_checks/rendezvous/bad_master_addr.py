@@ -102,14 +102,13 @@ class BadMasterAddr(Check):
             return
         if lacking_family(addresses_of(meeting.address, here[Resolution]), here[Interface]):
             return
-        dropped = any(each.outcome == "dropped" for each in reached)
         yield self.finding(
             f"MASTER_ADDR={meeting.address} does not lead to this node, but rank 0 is started here ({meeting.hosts_because})",
             because="rank 0 opens the store on its own node and then waits for it at MASTER_ADDR, as do all other ranks; "
             "they fail after up to twice the time-out, with a text that blames the network",
             evidence=[meeting.evidence(f"MASTER_ADDR={meeting.address}, {meeting.hosts_because}")]
             + [each.evidence() for each in reached],
-            confidence=Confidence.LIKELY if dropped else Confidence.CERTAIN,
+            confidence=Confidence.LIKELY if any(each.outcome == "dropped" for each in reached) else Confidence.CERTAIN,
             fixes=[
                 _address_fix(here, meeting.subject.host),
                 Fix(
