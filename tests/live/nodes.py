@@ -58,6 +58,19 @@ class Node(msgspec.Struct, kw_only=True):
         """Its /etc/resolv.conf from now on."""
         (self.folder / "resolv.conf").write_text(text)
 
+    def apply(self, command: str) -> None:
+        """A command of a fix as it is printed, on the host that its comment names; the rest of them have none."""
+        line, _, where = command.partition("#")
+        assert not where or where.strip() == f"on {self.name}", command
+        self.run(line.replace("sudo ", ""))
+
+    @property
+    def left_behind(self) -> list[str]:
+        """Sockets that listen, and files besides those of the test."""
+        tables = self.run("cat /proc/net/tcp; cat /proc/net/tcp6 2>/dev/null || true").splitlines()
+        found = [line.split()[1] for line in tables if line.split()[3:4] == ["0A"]]
+        return found + sorted({path.name for path in self.folder.iterdir()} - {"hosts", "resolv.conf", "mpirun"})
+
     def firewall(self, *rules: str, chain: str = "input") -> None:
         """Rules of nft in the chain of what comes in, or goes out."""
         lines = [f"type filter hook {chain} priority 0; policy accept;", *rules]
@@ -119,6 +132,23 @@ def network(
 
 
 @contextmanager
+def contained(folder: Path, host: Node) -> Iterator[Node]:
+    """A container on a bridge of that host, whose connections leave with the host's address, as docker's do."""
+    host.run("sysctl -qw net.ipv4.ip_forward=1; ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0")
+    table = "table ip masquerade {\nchain here {\ntype nat hook postrouting priority 100;\n"
+    table += "ip saddr 172.17.0.0/16 oif eth0 masquerade\n}\n}\n"
+    subprocess.run(host.command("nft", "-f", "-"), input=table, text=True, check=True)
+    with _held(folder, f"{host.name}c") as node:
+        host.run(f"ip link add pc type veth peer name eth0 netns {node.pid}; ip link set pc master docker0 up")
+        host.run("ip link set docker0 up")
+        node.run("ip link set lo up; ip addr add 172.17.0.2/16 dev eth0; ip link set eth0 up")
+        node.run("ip route add default via 172.17.0.1")
+        node.names(f"172.17.0.2 {node.name}\n")
+        node.addresses = ("172.17.0.2",)
+        yield node
+
+
+@contextmanager
 def _held(folder: Path, name: str) -> Iterator[Node]:
     folder.mkdir(parents=True)
     (folder / "hosts").write_text(HOSTS)
@@ -174,10 +204,8 @@ class Started:
         master: str = "",
         port: int = 29500,
         environ: dict[str, str] | None = None,
-        of_node: dict[int, dict[str, str]] | None = None,
         environ_of: dict[int, dict[str, str]] | None = None,
     ) -> None:
-        del of_node
         self.began = time.monotonic()
         self.nodes = nodes
         self.processes: list[list[subprocess.Popen[str]]] = []
