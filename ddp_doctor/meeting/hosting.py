@@ -195,7 +195,8 @@ class Hosting:
             due = leader.rank == 0 or complete or now - self._opened >= self._terms.observe_after_s
             if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
                 self._leader = leader
-                self._neighbours.look(leader)
+                if (leader.local_world_size or 0) < (leader.world_size or 1):
+                    self._neighbours.look(leader)
                 self._observing = Task(lambda: self._work.observe(leader), "observations")
         elif self._observing.done:
             self._seen[self._me.subject.host] = self._observing.result or []
@@ -252,7 +253,7 @@ class Hosting:
             return None
         connection.flush()
         if self._passed_on:
-            for said in self._neighbours.messages(now, self._here()):
+            for said in self._neighbours.messages(now, self._here):
                 self._up(said)
         for message in connection.receive():
             self._heard = now
@@ -279,7 +280,7 @@ class Hosting:
             silent = self._silent(now)
             unseen = self._unseen(set(silent))
             if self._upstream.listener is not None:
-                self._neighbours.lead(now, self._here(), set(silent), self._settled(now), not unseen)
+                self._neighbours.lead(now, self._here, set(silent), self._settled(now), not unseen)
             waited_for = unseen or self._neighbours.pending(now, set(silent))
             kept = waited_for and now < self._end + self._observed_s
             if kept and now >= self._end and not self._missed and self._terms.missed is not None:

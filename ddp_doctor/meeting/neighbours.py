@@ -43,15 +43,15 @@ class Neighbours:
         """The host of the job is another now, and has to be told anew."""
         self._told = False
 
-    def messages(self, now: float, here: Sequence[Attendee]) -> list[Message]:
-        """What a guest has to tell the host of the job now; `here` are the ranks of this machine."""
+    def messages(self, now: float, here: Callable[[], Sequence[Attendee]]) -> list[Message]:
+        """What a guest has to tell the host of the job now; `here` gives the ranks of this machine."""
         if self._survey is None:
             return []
         self._listen(here)
         said: list[Message] = []
         if now - self._beat >= BEAT_SECONDS:
             self._beat = now
-            said.append(self._lives(here))
+            said.append(self._lives(here()))
         if self._listens is not None and not self._told:
             self._told = True
             said.append(self._listens)
@@ -76,7 +76,9 @@ class Neighbours:
         else:
             self._paths.tried(message)
 
-    def lead(self, now: float, here: Sequence[Attendee], silent: set[str], settled: bool, observed: bool) -> None:
+    def lead(
+        self, now: float, here: Callable[[], Sequence[Attendee]], silent: set[str], settled: bool, observed: bool
+    ) -> None:
         """As the host of the job: go on with the paths. `silent` are machines from which nothing comes any more.
 
         `settled` says that no more ranks are waited for, `observed` that the probes of all machines are done.
@@ -111,12 +113,12 @@ class Neighbours:
                 task.join(0.5)
         self._doors.close()
 
-    def _listen(self, here: Sequence[Attendee]) -> None:
+    def _listen(self, here: Callable[[], Sequence[Attendee]]) -> None:
         if self._listens is None and self._surveying is not None and self._surveying.done:
             places = self._surveying.result or ()
             self._store = [place for place in places if place.port]
             doors = self._doors.open([place for place in places if not place.port])
-            rank = min((each.rank for each in here if each.rank is not None), default=0)
+            rank = min((each.rank for each in here() if each.rank is not None), default=0)
             self._listens = Listens(self._me.machine, self._me.subject.host, rank, doors)
 
     def _lives(self, here: Sequence[Attendee]) -> Alive:

@@ -241,6 +241,18 @@ def test_a_host_that_is_stopped_is_named(tmp_path: Path, local: int) -> None:
 
 
 @pytest.mark.slow
+def test_a_host_whose_link_goes_down_is_named(tmp_path: Path) -> None:
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        job = Started(hosts, "--format", "json")
+        _wait_for_meeting(hosts[0], hosts[1])
+        hosts[1].run("ip link set eth0 down")
+        said = job.said(patience=45.0)
+    found = said[0].found()
+    assert list(found) == ["DDP101"] and said[0].seconds < MOST_SECONDS, (said[0].seconds, found)
+    assert found["DDP101"]["hosts"] == ["node1"] and "the network lost the host" in found["DDP101"]["summary"]
+
+
+@pytest.mark.slow
 def test_a_container_behind_its_host_is_translated(tmp_path: Path) -> None:
     with nodes.network(tmp_path / "net", 2) as hosts, nodes.contained(tmp_path / "c", hosts[1]) as inside:
         said = Started([hosts[0], inside], "--format", "json").said()
