@@ -135,8 +135,8 @@ def network(
 def contained(folder: Path, host: Node) -> Iterator[Node]:
     """A container on a bridge of that host, whose connections leave with the host's address, as docker's do."""
     host.run("sysctl -qw net.ipv4.ip_forward=1; ip link add docker0 type bridge; ip addr add 172.17.0.1/16 dev docker0")
-    table = "table ip masquerade {\nchain here {\ntype nat hook postrouting priority 100;\n"
-    table += "ip saddr 172.17.0.0/16 oif eth0 masquerade\n}\n}\n"
+    table = "table ip outside {\nchain here {\ntype nat hook postrouting priority 100;\n"
+    table += "ip saddr 172.17.0.0/16 oifname eth0 masquerade\n}\n}\n"
     subprocess.run(host.command("nft", "-f", "-"), input=table, text=True, check=True)
     with _held(folder, f"{host.name}c") as node:
         host.run(f"ip link add pc type veth peer name eth0 netns {node.pid}; ip link set pc master docker0 up")

@@ -234,7 +234,7 @@ def test_a_host_that_is_stopped_is_named(tmp_path: Path, local: int) -> None:
         job = Started(hosts, "--format", "json", local=local)
         _wait_for_meeting(hosts[0], hosts[1])
         job.stop(1)
-        said = job.said(patience=45.0)
+        said = job.said(patience=25.0)
     found = said[0].found()
     assert list(found) == ["DDP608"] and said[0].seconds < MOST_SECONDS, (said[0].seconds, found)
     assert found["DDP608"]["hosts"] == ["node1"] and found["DDP608"]["ranks"] == [each + local for each in range(local)]
@@ -246,7 +246,7 @@ def test_a_host_whose_link_goes_down_is_named(tmp_path: Path) -> None:
         job = Started(hosts, "--format", "json")
         _wait_for_meeting(hosts[0], hosts[1])
         hosts[1].run("ip link set eth0 down")
-        said = job.said(patience=45.0)
+        said = job.said(patience=25.0)
     found = said[0].found()
     assert list(found) == ["DDP101"] and said[0].seconds < MOST_SECONDS, (said[0].seconds, found)
     assert found["DDP101"]["hosts"] == ["node1"] and "the network lost the host" in found["DDP101"]["summary"]
@@ -267,7 +267,7 @@ def test_a_container_behind_its_host_is_translated(tmp_path: Path) -> None:
 def test_the_printed_rule_mends_a_firewall(tmp_path: Path, rule: str) -> None:
     place = 0 if "29500" in rule else 1
     with nodes.network(tmp_path / "net", 2) as hosts:
-        hosts[place].run(f"iptables -A INPUT -p tcp {rule} -m state --state NEW -j DROP")
+        hosts[place].run(f"iptables -A INPUT -i eth0 -p tcp {rule} -m state --state NEW -j DROP")
         found = Started(hosts, "--format", "json").said()[0].found()
         assert list(found) == ["DDP302"] and found["DDP302"]["confidence"] == "certain"
         hosts[place].apply(found["DDP302"]["fixes"][0]["commands"][0])
