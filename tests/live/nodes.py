@@ -81,7 +81,9 @@ class Node(msgspec.Struct, kw_only=True):
     def decoy(self, name: str, address: str, kind: str = "bridge") -> None:
         """One more interface that leads nowhere: a bridge with a container's end in it, or a link to nobody."""
         if kind == "bridge":
-            self.run(f"ip link add {name} type bridge; ip link add vc{name[:8]} type veth peer name pc{name[:8]}")
+            self.run(
+                f"ip link add {name} type bridge forward_delay 0; ip link add vc{name[:8]} type veth peer name pc{name[:8]}"
+            )
             self.run(f"ip link set vc{name[:8]} master {name} up; ip link set pc{name[:8]} up")
         elif kind == "tunnel":
             self.run(f"ip tuntap add dev {name} mode tun")
@@ -218,7 +220,7 @@ class Started:
                     "PATH": os.environ["PATH"],
                     "HOME": str(node.folder),
                     "TMPDIR": str(node.folder),
-                    "PYTHONPATH": os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry),
+                    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "checks"))),
                     "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(local),
                     "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(size),
                     "OMPI_COMM_WORLD_LOCAL_RANK": str(number), "OMPI_COMM_WORLD_LOCAL_SIZE": str(local),

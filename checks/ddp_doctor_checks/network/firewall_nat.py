@@ -50,7 +50,7 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if any((facts[JobRank], facts.lacking(JobRank), facts[PathTry], any(from_master(facts)))):
+        if any((facts[JobRank], facts.lacking(JobRank), any(from_paths(facts)), any(from_master(facts)))):
             return ""
         return communicator.not_tried(self.id, facts)
 

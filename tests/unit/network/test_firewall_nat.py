@@ -85,6 +85,12 @@ def test_all_paths_work() -> None:
     assert run_check(FirewallNat, *hosts("a", "b"), tried("a", "b"), tried("b", "a")).outcome.status == "clear"
 
 
+def test_paths_that_work_leave_nothing_open_without_a_libnccl() -> None:
+    absent = Absent(kind="CommunicatorStop", reason="torch here loads no libnccl.so.2")
+    facts = [*hosts("a", "b"), tried("a", "b"), tried("b", "a"), absent]
+    assert run_check(FirewallNat, *facts).outcome.status == "not-applicable"
+
+
 def test_a_full_accept_queue_leaves_a_drop_likely() -> None:
     full = listener("b", queued=1024)
     facts = [each for each in hosts("a", "b") if each != listener("b")]
