@@ -72,7 +72,8 @@ def broken(facts: Facts) -> list[Broken]:
     """Each root once, the paths that fail for the same reason at the same end together."""
     by_cause: dict[Cause, list[PathTry]] = defaultdict(list)
     for each in facts[PathTry]:
-        if not each.ok:
+        # where a host is merely known nobody connects to but the ranks of torch's store, on its own port
+        if not each.ok and set(each.uses) != {"host"}:
             by_cause[_cause(each, facts)].append(each)
     return [
         Broken(

@@ -217,10 +217,6 @@ class Started:
             for number in range(local):
                 rank = place * local + number
                 variables = {
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(node.folder),
-                    "TMPDIR": str(node.folder),
-                    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "checks"))),
                     "RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": str(local),
                     "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": str(size),
                     "OMPI_COMM_WORLD_LOCAL_RANK": str(number), "OMPI_COMM_WORLD_LOCAL_SIZE": str(local),
@@ -228,13 +224,7 @@ class Started:
                     "MASTER_ADDR": master or nodes[0].addresses[0], "MASTER_PORT": str(port),
                 }  # fmt: skip
                 command = [str(node.folder / "mpirun"), sys.executable, "-m", "ddp_doctor", "run", *arguments]
-                ranks.append(
-                    subprocess.Popen(
-                        node.command(*command),
-                        env=variables | (environ or {}) | (environ_of or {}).get(place, {}),
-                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                    )
-                )  # fmt: skip
+                ranks.append(started(node, command, variables | (environ or {}) | (environ_of or {}).get(place, {})))
             self.processes.append(ranks)
 
     def said(self, patience: float = 100.0) -> list[Said]:
@@ -273,6 +263,20 @@ class Started:
         """End all ranks of a host."""
         for process in self.processes[place]:
             self.signal(process, signal.SIGKILL)
+
+
+def started(node: Node, command: Sequence[str], variables: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """A command on a host, with these variables and little else in its environment."""
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(node.folder),
+        "TMPDIR": str(node.folder),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "checks"))),
+    }
+    return subprocess.Popen(
+        node.command(*command), env=environ | (variables or {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
 
 
 def _below(pid: int) -> list[int]:

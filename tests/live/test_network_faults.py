@@ -6,6 +6,8 @@ host says by itself. `hosts` have to be named, `words` stand in the summary in t
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +22,11 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(bool(nodes.missing()), reason
 MOST_SECONDS = 20.0
 LET_BACK = ("iif lo accept", "ct state established,related accept")
 EPHEMERAL = "tcp dport 32768-60999 ct state new"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2")
+AGENT = {
+    "static": ("--master-addr=10.7.0.1", "--master-port=29500"),
+    "c10d": ("--rdzv-backend=c10d", "--rdzv-endpoint=10.7.0.1:29400", "--rdzv-id=one"),
+}
 NOWHERE = "nameserver 10.7.0.99\n"
 """A nameserver that no host is."""
 
@@ -225,6 +232,32 @@ def test_what_is_said(fault: Fault, tmp_path: Path) -> None:
         assert said[1].codes == (1,)
         _right(fault, {"summary": _line(said[1]), "hosts": [], "ranks": []})
         assert fault.id in _line(said[1]) or said[1].report["verdict"]["finding"] == fault.id
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("DDP_DOCTOR_TEST_CUDA_PYTHON" not in os.environ, reason="DDP_DOCTOR_TEST_CUDA_PYTHON is not set")
+def test_the_interface_that_libnccl_chooses_is_tried(tmp_path: Path) -> None:
+    python = ("--format", "json", "--python", os.environ["DDP_DOCTOR_TEST_CUDA_PYTHON"])
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        assert Started(hosts, *python).said()[0].found() == {}
+        hosts[1].decoy("br-4f1a", "172.18.0.1/16")
+        found = Started(hosts, *python, **of_node1(NCCL_SOCKET_IFNAME="br")).said()[0].found()
+        assert list(found) == ["DDP301"] and found["DDP301"]["ranks"] == [1]
+        assert found["DDP301"]["summary"].startswith("NCCL of node1 will listen on 172.18.0.1 (br-4f1a)")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_two_agents_of_torchrun(tmp_path: Path, rendezvous: str) -> None:
+    """Their own port is held by the agent, and is left alone."""
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        started = [
+            nodes.started(node, (*TORCHRUN, *(AGENT[rendezvous]), f"--node-rank={place}", "-m", "ddp_doctor", "run"))
+            for place, node in enumerate(hosts)
+        ]
+        said = [process.communicate(timeout=90)[0] for process in started]
+        assert [process.returncode for process in started] == [0, 0]
+    assert "4 of 4 ranks merged" in " ".join(said[0].split()) and "no problem found" in said[0]
 
 
 @pytest.mark.slow

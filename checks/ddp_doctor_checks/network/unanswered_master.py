@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.attendance import Attendance
+from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import Route
 from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer, unheard_answers
 from ddp_doctor.model import Confidence, Evidence, Facts, Fix, Severity
 
-READS = (Attendance, Meeting, Route, StoreAnswer)
+READS = (Attendance, Meeting, Route, StoreAnswer, Variable)
 
 
 def from_master(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -19,7 +20,7 @@ def from_master(facts: Facts) -> Iterator[dict[str, Any]]:
         here = facts.on(meeting.subject.host)
         unmet = _unmet(facts)
         if unmet is not None and not meeting.hosts and (heard := _heard(meeting, here, unmet)):
-            yield _other_ports(unmet, heard, meeting)
+            yield _other_ports(unmet, heard, here, meeting.subject.host)
             continue
         routed = {route.to for route in here[Route] if not route.error}
         unheard = [answer for answer in unheard_answers(meeting, here) if answer.address in routed]
@@ -47,16 +48,18 @@ def _heard(meeting: Meeting, here: Facts, unmet: Attendance) -> list[StoreAnswer
     ]
 
 
-def _other_ports(unmet: Attendance, heard: list[StoreAnswer], meeting: Meeting) -> dict[str, Any]:
+def _other_ports(unmet: Attendance, heard: list[StoreAnswer], here: Facts, host: str) -> dict[str, Any]:
     address, _, port = unmet.place.rpartition(":")
-    host = meeting.subject.host
+    service = any(each.name == "KUBERNETES_SERVICE_HOST" and each.in_effect for each in here[Variable])
     return {
         "summary": f"TCP from {host} to {address} is dropped on other ports than MASTER_PORT {heard[0].port}, such as {port}",
         "because": "NCCL and Gloo connect to each other on ports that the kernel chooses, in both directions; "
-        f"{address} answers on MASTER_PORT, so the host is up and a firewall lets only some ports in",
+        f"{address} answers on MASTER_PORT, so the host is up and a firewall lets only some ports in"
+        + ("; or it is a Kubernetes service's address, which passes on no other port" if service else ""),
         "evidence": [answer.evidence() for answer in heard] + [_told(unmet, host)],
         "fixes": _let_in(address, host),
-        "confidence": Confidence.LIKELY,
+        "severity": Severity.WARNING if service else Severity.ERROR,
+        "confidence": Confidence.POSSIBLE if service else Confidence.LIKELY,
     }
 
 

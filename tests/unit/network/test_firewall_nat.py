@@ -10,6 +10,7 @@ from trial import REFUSED, STARTED, meaning, passed, rank
 
 from ddp_doctor.facts.attendance import Attendance
 from ddp_doctor.facts.communicator import CommunicatorRank
+from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import Route
 from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
 from ddp_doctor.model import Absent, Confidence
@@ -143,6 +144,20 @@ def test_a_master_that_answers_on_its_port_alone() -> None:
     judged = run_check(FirewallNat, *master_says("refused"), unmet("dropped"))
     assert judged.findings[0].confidence is Confidence.LIKELY
     assert "other ports than MASTER_PORT 29500, such as 22815" in judged.findings[0].summary
+
+
+def test_a_service_passes_no_other_port() -> None:
+    pod = Variable(name="KUBERNETES_SERVICE_HOST", value="10.96.0.1")
+    assert (
+        run_check(FirewallNat, *master_says("store"), unmet("dropped"), pod).findings[0].confidence
+        is Confidence.POSSIBLE
+    )
+
+
+def test_an_address_that_neither_library_uses_may_be_closed() -> None:
+    known, used = {"uses": ("host",)}, {"address": "10.1.0.2", "uses": ("nccl", "gloo")}
+    facts = [*hosts("a", "b"), tried("a", "b", "dropped", **known), tried("a", "b", **used), tried("b", "a")]
+    assert run_check(FirewallNat, *facts).findings == ()
 
 
 def test_a_master_that_refuses_both_has_not_started() -> None:
