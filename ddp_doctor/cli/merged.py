@@ -17,6 +17,7 @@ from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.launch import Launcher
 from ddp_doctor.meeting.attend import attend
+from ddp_doctor.meeting.doors import Place
 from ddp_doctor.meeting.identity import Identity, identity
 from ddp_doctor.meeting.messages import Verdict
 from ddp_doctor.meeting.terms import Terms
@@ -26,7 +27,7 @@ from ddp_doctor.rank.outcome import elsewhere, last_known
 from ddp_doctor.rank.own_facts import own_facts
 from ddp_doctor.rank.who import first_node
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 18.0
 MOST_WAIT_SECONDS = 120.0
 SECONDS_PER_RANK = 0.02
 """Launchers start ranks one after another, and images are pulled by each node for itself."""
@@ -89,6 +90,7 @@ class _Rank:
             thorough=True,
             speak=lambda verdict: self._speak(_report(verdict)),
             missed=self._missed,
+            survey=self._examination.survey,
             stopped=lambda: bool(self._ending.how),
         )
         attended = attend(
@@ -145,24 +147,39 @@ class Examination:
 
         load_packs()
 
+    def survey(self, leader: Attendee) -> tuple[Place, ...]:
+        """Where NCCL and Gloo will listen on this machine, and where it is known."""
+        from ddp_doctor.cli.run import open_host
+        from ddp_doctor.rank.survey import survey
+
+        _, host = open_host(self._out, self._wish, self._environ(leader))
+        self._ending.interrupts(host)
+        try:
+            return survey(host)
+        finally:
+            host.close()
+
     def observe(self, leader: Attendee) -> list[dict[str, Any]]:
         """What the probes of this machine bring, in the environment of the first of its ranks."""
         from ddp_doctor.cli.run import open_host, probes_of
         from ddp_doctor.examine import observe
         from ddp_doctor.packs import load_packs
-        from ddp_doctor.probes.variables import is_examined
         from ddp_doctor.saved import to_tables
 
-        environ = dict(os.environ)
-        if leader.subject.pid != os.getpid():
-            environ = {name: value for name, value in environ.items() if not is_examined(name)} | leader.variables
-        self._choice, host = open_host(self._out, self._wish, environ)
+        self._choice, host = open_host(self._out, self._wish, self._environ(leader))
         self._ending.interrupts(host)
         collected = observe(load_packs(), host, probes_of(self._wish), self._wish.selection, self._out.waiting)
         host.close()
         self._runs, self._undead = collected.runs, host.undead
         self._seen_here = (to_tables(collected.facts), collected.facts)
         return self._seen_here[0]
+
+    def _environ(self, leader: Attendee) -> dict[str, str]:
+        from ddp_doctor.probes.variables import is_examined
+
+        if leader.subject.pid == os.getpid():
+            return dict(os.environ)
+        return {name: value for name, value in os.environ.items() if not is_examined(name)} | leader.variables
 
     def ahead(self, leader: Attendee, tables: Sequence[dict[str, Any]]) -> bool:
         """Nobody goes on into init from here."""

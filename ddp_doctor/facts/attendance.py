@@ -41,9 +41,10 @@ class Attendee(Fact, frozen=True, kw_only=True):
     """The user's frame that asks, `train.py:12 training_func`."""
     script: str = ""
     cwd: str = ""
-    gone: Literal["", "ended", "left", "stopped"] = ""
+    gone: Literal["", "ended", "left", "stopped", "silent", "cut-off"] = ""
     """`ended`: its process was gone before the meeting was over; `left`: it went without waiting for the end; `stopped`:
-    its process was stopped (state T) at the end."""
+    its process was stopped (state T) at the end; `silent`: its machine takes what is sent to it and says nothing any more;
+    `cut-off`: what is sent to its machine does not arrive."""
     stayed_s: float = 0.0
     """Seconds between its coming and its going, where it has gone."""
 
@@ -90,6 +91,10 @@ class Attendance(Fact, frozen=True, kw_only=True):
     """Whether rank 0 has opened its store already: the others have met and gone on before these ranks came."""
     lost: str = ""
     """Why the ranks of other hosts could not be met, where that is known."""
+    place: str = ""
+    """Where hosts meet, HOST:PORT of the doctor's own; empty where that was not looked up."""
+    way: Literal["", "refused", "dropped", "unreachable"] = ""
+    """How a connection there failed in the end, where the ranks of other hosts could not be met."""
 
     def text(self) -> str:
         return f"{len(self.present)} of {self.world_size} ranks came in {self.waited_s:.1f} s"

@@ -84,11 +84,14 @@ def lacking_family(addresses: Iterable[str], interfaces: Iterable[Interface]) ->
     A loopback interface that is down has no address at all, which says nothing about a family.
     """
     # ::ffff:10.0.0.1 is IPv4 in IPv6's notation, and works without any IPv6
+    addresses = tuple(addresses)
     families = {":" in address and not address.lower().startswith("::ffff:") for address in addresses}
     known = tuple(interfaces)
     if len(families) != 1 or any(each.loopback and not each.up for each in known):
         return ""
-    here = {":" in address for each in known for address in each.addresses}
+    outside = not all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+    # what loopback has leads nowhere else
+    here = {":" in address for each in known for address in each.addresses if not (outside and each.loopback)}
     return "" if not here or families <= here else "IPv6" if True in families else "IPv4"
 
 

@@ -140,6 +140,8 @@ class StoreAnswer(Fact, frozen=True, kw_only=True):
     """Gloo ranks of the default group that have published their address."""
     nccl_id: bool = False
     """Whether rank 0 has published the default group's NCCL id."""
+    neighbour: str = ""
+    """The hardware address that answers for it on this node's own network (ARP), where the connection failed."""
 
     @property
     def silent(self) -> str:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import fcntl
 import selectors
 import socket
+import struct
+import termios
 import time
 from collections.abc import Callable, Iterator
 
 from ddp_doctor.meeting.connection import Connection
 from ddp_doctor.meeting.identity import start_time, state
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Leave, Message, Refused, Saw, Spoken, Went
+from ddp_doctor.meeting.messages import (
+    VERSION,
+    Alive,
+    Came,
+    Key,
+    Leave,
+    Listens,
+    Message,
+    Refused,
+    Saw,
+    Spoken,
+    Tried,
+    Went,
+)
 
 MOURNING_SECONDS = 0.3
 """A process that dies closes its sockets before it is gone."""
 MOST_AT_ONCE = 256
+SILENCE_SECONDS = 8.0
+"""A machine that has told twice a second that it lives, and has said nothing for so long, is stopped or cut off."""
+
+
+Told = Came | Saw | Went | Spoken | Alive | Listens | Tried
 
 
 class Guest:
@@ -25,12 +46,25 @@ class Guest:
         self.keys: dict[Key, float] = {}
         """Each rank with the moment it came."""
         self.leaving = False
+        self.machine = ""
+        """Which one says that it lives, by this connection; empty for a single rank."""
+        self.heard = 0.0
+
+    def silent(self, now: float) -> bool:
+        """Whether a machine that told that it lives does so no more."""
+        return bool(self.machine) and now - self.heard > SILENCE_SECONDS
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the kernel at the other end has taken all that was sent."""
+        waiting = fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        return not self.connection.unsent and struct.unpack("i", waiting)[0] == 0
 
 
 class Guests:
     """All of them, served from one selector. `tell` is given each message that counts."""
 
-    def __init__(self, tell: Callable[[Came | Saw | Went | Spoken], None]) -> None:
+    def __init__(self, tell: Callable[[Told], None]) -> None:
         self._tell = tell
         self.welcome = b""
         """What everybody who comes is told first."""
@@ -121,6 +155,7 @@ class Guests:
 
     def _hear(self, guest: Guest) -> None:
         for message in guest.connection.receive():
+            guest.heard = time.monotonic()
             self._take(guest, message)
         if guest.connection.closed:
             self._drop(guest)
@@ -134,7 +169,10 @@ class Guests:
             if self.welcome:
                 guest.connection.send(self.welcome)
             self._tell(message)
-        elif (isinstance(message, (Saw, Spoken)) and guest.keys) or (
+        elif isinstance(message, Alive) and guest.keys:
+            guest.machine = message.machine
+            self._tell(message)
+        elif (isinstance(message, (Saw, Spoken, Listens, Tried)) and guest.keys) or (
             isinstance(message, Went) and message.key in guest.keys
         ):
             self._tell(message)

@@ -11,10 +11,27 @@ import msgspec
 
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.meeting.connection import Connection
-from ddp_doctor.meeting.guests import Guest, Guests
+from ddp_doctor.meeting.guests import Guest, Guests, Told
 from ddp_doctor.meeting.identity import Identity, state
 from ddp_doctor.meeting.member import silence
-from ddp_doctor.meeting.messages import VERSION, Came, Key, Over, Pulse, Saw, Spoken, Verdict, Welcome, Went, framed
+from ddp_doctor.meeting.messages import (
+    VERSION,
+    Alive,
+    Came,
+    Key,
+    Listens,
+    Message,
+    Over,
+    Pulse,
+    Saw,
+    Spoken,
+    Tried,
+    Tries,
+    Verdict,
+    Welcome,
+    framed,
+)
+from ddp_doctor.meeting.neighbours import Neighbours
 from ddp_doctor.meeting.roll import MOST_NAMED, Roll
 from ddp_doctor.meeting.task import Task
 from ddp_doctor.meeting.terms import OF_A_JOB, SPEAK_SECONDS, STOP_SECONDS, Terms
@@ -94,6 +111,7 @@ class Hosting:
         self._pulse: Pulse | None = None
         self._pulsed = self._heard = self._looked = self._opened
         self._passed_on = False
+        self._neighbours = Neighbours(me, terms, self._pass_down)
 
     def run(self) -> Verdict | None:
         """Hold the meeting to its end."""
@@ -117,13 +135,17 @@ class Hosting:
             self._guests.close()
             self._listener.close()
             self._upstream.close()
+            self._neighbours.close()
             for task in (self._preparing, self._observing, self._judging):
                 if task is not None:
                     task.join(1.0)
 
-    def _told(self, message: Came | Saw | Went | Spoken) -> None:
+    def _told(self, message: Told) -> None:
         if isinstance(message, Spoken):
             self._spoken = True
+            return
+        if isinstance(message, (Alive, Listens, Tried)):
+            self._neighbours.hear(message, time.monotonic())
             return
         if isinstance(message, Came):
             self._roll.came(message.attendee, time.monotonic())
@@ -173,6 +195,8 @@ class Hosting:
             due = leader.rank == 0 or complete or now - self._opened >= self._terms.observe_after_s
             if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
                 self._leader = leader
+                if (leader.local_world_size or 0) < (leader.world_size or 1):
+                    self._neighbours.look(leader)
                 self._observing = Task(lambda: self._work.observe(leader), "observations")
         elif self._observing.done:
             self._seen[self._me.subject.host] = self._observing.result or []
@@ -205,7 +229,19 @@ class Hosting:
                     self._up(Saw(host, tables))
         return self._upstream.connection is not None and now < self._end + self._terms.observed_s + GUEST_SECONDS
 
-    def _up(self, message: Came | Saw | Went) -> None:
+    def _pass_down(self, machine: str, tries: Tries) -> None:
+        self._guests.say(framed(tries), lambda guest: guest.machine == machine)
+
+    def _here(self) -> list[Attendee]:
+        return [each for each in self._roll.entered if each.machine == self._me.machine and not each.gone]
+
+    def _silent(self, now: float) -> dict[str, bool]:
+        """Machines from which nothing comes any more, and whether their kernels still take what is sent."""
+        guests = [guest for guest in self._guests if guest.machine]
+        alive = {guest.machine for guest in guests if not guest.silent(now)}
+        return {guest.machine: guest.acknowledged for guest in guests if guest.machine not in alive}
+
+    def _up(self, message: Message) -> None:
         if self._upstream.connection is not None:
             if isinstance(message, Came):
                 message = msgspec.structs.replace(message, token=self._identity.everywhere)
@@ -216,9 +252,14 @@ class Hosting:
         if connection is None:
             return None
         connection.flush()
+        if self._passed_on:
+            for said in self._neighbours.messages(now, self._here):
+                self._up(said)
         for message in connection.receive():
             self._heard = now
-            if isinstance(message, Pulse):
+            if isinstance(message, Tries):
+                self._neighbours.take(message)
+            elif isinstance(message, Pulse):
                 self._pulse = message
             elif isinstance(message, Verdict):
                 self._guests.say(framed(message))
@@ -229,25 +270,33 @@ class Hosting:
         if connection.closed or silent:
             self._guests.unwatch(connection)
             self._passed_on = False
+            self._neighbours.forget()
             self._pulse = None
             self._upstream.lost(silent)
         return None
 
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
-            kept = self._unseen() and now < self._end + self._observed_s
+            silent = self._silent(now)
+            unseen = self._unseen(set(silent))
+            if self._upstream.listener is not None:
+                self._neighbours.lead(now, self._here, set(silent), self._settled(now), not unseen)
+            waited_for = unseen or self._neighbours.pending(now, set(silent))
+            kept = waited_for and now < self._end + self._observed_s
             if kept and now >= self._end and not self._missed and self._terms.missed is not None:
                 self._missed = True
                 self._terms.missed(self._roll.missing())
             if self._settled(now) and not kept:
-                self._look_for_stopped()
+                self._look_for_stopped(silent)
                 self._party = self._roll.party(over=now >= self._end)
                 by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
                 lost = "" if self._upstream.nowhere else self._upstream.trouble
                 attendance = self._roll.attendance(self._party, now - self._started, by, lost)
                 ahead = self._ahead and 0 in attendance.missing
-                attendance = msgspec.structs.replace(attendance, ahead=ahead)
-                party, seen = self._party, list(self._seen.values())
+                attendance = msgspec.structs.replace(
+                    attendance, ahead=ahead, place=self._upstream.place, way=self._upstream.way if lost else ""
+                )
+                party, seen = self._party, [*self._seen.values(), self._neighbours.tables]
                 self._judging = Task(lambda: self._work.judge(party, attendance, seen), "judgement")
             return None
         if not self._judging.done:
@@ -256,16 +305,22 @@ class Hosting:
             raise self._judging.error
         return self._deliver(self._judging.result or b"")
 
-    def _unseen(self) -> bool:
+    def _unseen(self, silent: set[str]) -> bool:
         """Whether probes that the verdict waits for are still out."""
         hosts = {self._me.subject.host}
         if self._terms.thorough:
-            hosts.update(each.subject.host for each in self._roll.entered if not each.gone)
+            hosts.update(
+                each.subject.host for each in self._roll.entered if not each.gone and each.machine not in silent
+            )
         return self._observing is not None or not hosts <= self._seen.keys()
 
-    def _look_for_stopped(self) -> None:
-        """A stopped process holds its connection; only the kernel tells."""
+    def _look_for_stopped(self, silent: dict[str, bool]) -> None:
+        """A stopped process holds its connection; only the kernel of its machine tells."""
         for each in self._roll.entered:
+            if each.machine in silent and not each.gone:
+                self._roll.went(each.key, "silent" if silent[each.machine] else "cut-off", each.stayed_s)
+            elif tuple(each.key) in self._neighbours.stopped:
+                self._roll.went(each.key, "stopped", each.stayed_s)
             if each.machine != self._me.machine or each.subject.pid is None or each.gone == "ended":
                 continue
             letter = state(each.subject.pid)

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from ddp_doctor.facts.attendance import Attendee
+from ddp_doctor.meeting.calls import Target
+from ddp_doctor.meeting.doors import Door
 
-VERSION = 1
+VERSION = 2
 LENGTH_BYTES = 4
 MOST_SAID = 1 << 20
 """Bytes of the longest message a host accepts; what a rank says of itself takes about 2 KiB."""
@@ -81,7 +83,42 @@ class Spoken(msgspec.Struct, frozen=True, tag=10, array_like=True):
     """The rank that speaks for all has done so: everybody may end."""
 
 
-Message = Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome | Over | Spoken
+class Alive(msgspec.Struct, frozen=True, tag=11, array_like=True):
+    """A machine lives, told by the host of its ranks, and which of them are stopped (state T)."""
+
+    machine: str
+    stopped: tuple[Key, ...] = ()
+
+
+class Listens(msgspec.Struct, frozen=True, tag=12, array_like=True):
+    """The listeners of a machine, open until the verdict; `rank` is the lowest of its ranks."""
+
+    machine: str
+    host: str
+    rank: int
+    doors: tuple[Door, ...]
+
+
+class Tries(msgspec.Struct, frozen=True, tag=13, array_like=True):
+    """What a machine has to try to reach. `known` are the hosts by the nonces of their listeners."""
+
+    turn: int
+    targets: tuple[Target, ...]
+    known: dict[str, str]
+
+
+class Tried(msgspec.Struct, frozen=True, tag=14, array_like=True):
+    """What came of it, as tables: what was tried, and what this machine's own listeners have seen."""
+
+    turn: int
+    machine: str
+    tried: list[dict[str, Any]]
+    seen: list[dict[str, Any]]
+
+
+Message = (
+    Came | Saw | Went | Pulse | Verdict | Leave | Refused | Welcome | Over | Spoken | Alive | Listens | Tries | Tried
+)
 _DECODER = msgspec.msgpack.Decoder(Message)
 _ENCODER = msgspec.msgpack.Encoder()
 

@@ -97,7 +97,9 @@ class Roll:
         size = max((each.world_size or 1 for each in party), default=1)
         present = {each.rank for each in party if each.rank is not None and not each.gone}
         gone = {each.rank for each in party if each.rank is not None and each.gone == "ended"} - present
-        stopped = {each.rank for each in party if each.rank is not None and each.gone == "stopped"} - present
+        stopped = {
+            each.rank for each in party if each.rank is not None and each.gone in ("stopped", "silent")
+        } - present
         return msgspec.convert(
             {
                 "kind": Attendance.kind(),

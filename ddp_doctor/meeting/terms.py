@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from ddp_doctor.facts.attendance import Attendee
+from ddp_doctor.meeting.doors import Place
 from ddp_doctor.meeting.messages import Verdict
 
 SPEAK_SECONDS = 15.0
@@ -31,6 +33,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What the rank does that speaks for all; nobody ends before it has returned. None: every rank ends at the verdict."""
     missed: Callable[[tuple[int, ...]], None] | None = None
     """Told which ranks have not come when the time is over, where probes still keep the verdict."""
+    survey: Callable[[Attendee], tuple[Place, ...]] | None = None
+    """Where this machine listens in the job, as its first rank sees it; may block. None: paths are not tried."""
     stopped: Callable[[], bool] = _never
     """Whether this process was told to end: the verdict is then drawn from what is there."""
 

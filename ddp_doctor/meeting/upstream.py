@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from ddp_doctor.meeting.connection import Connection
 from ddp_doctor.meeting.messages import MOST_HEARD
@@ -32,6 +33,13 @@ class Upstream:
         """Whether there is no other machine to meet."""
         self.trouble = ""
         """Why it has not come together so far."""
+        self.way: Literal["", "refused", "dropped", "unreachable"] = ""
+        """How the last attempt to connect failed."""
+
+    @property
+    def place(self) -> str:
+        """Where hosts meet, HOST:PORT, once that is known."""
+        return str(self._venue) if self._venue is not None else ""
 
     def poll(self) -> bool:
         """Go on looking; True in the moment it has become host or guest."""
@@ -89,6 +97,7 @@ class Upstream:
         found = self._venue.connect(range(self._first, PortVenue.generations), CONNECT_SECONDS)
         if found is not None:
             return Connection(found[0], MOST_HEARD)
+        self.way = self._venue.way
         try:
             return self._venue.listen(self._first) or f"nobody answers at {self._venue}"
         except OSError as error:

@@ -19,6 +19,7 @@ from ddp_doctor.probes.interfaces import master_addresses
 DEFAULT_PORT = 29500
 CONNECT_SECONDS = 3.0
 LISTEN = "0A"
+ARP_COMPLETE = 0x2
 MESHES = (("Istio", 1337, (15001, 15006)), ("Linkerd", 2102, (4140, 4143)))
 
 
@@ -109,10 +110,20 @@ def ask(host: Host, name: str, address: str, port: int, *, local: bool) -> Itera
     """What answers at this address, as one StoreAnswer."""
     answer = host.ask("ask_store", {"address": address, "port": port, "seconds": CONNECT_SECONDS})
     if "verdict" in answer.first:
-        where = {"name": name, "address": address, "port": port, "local": local}
+        where: dict[str, Any] = {"name": name, "address": address, "port": port, "local": local}
+        if answer.first["verdict"] in ("dropped", "unreachable"):
+            where["neighbour"] = _neighbour(host, address)
         yield _fact(StoreAnswer, host, f"{address}:{port}", answer.first, **where)
     else:
         yield _unanswered(host, StoreAnswer, answer)
+
+
+def _neighbour(host: Host, address: str) -> str:
+    for line in (host.kernel("/proc/net/arp") or "").splitlines()[1:]:
+        fields = line.split()
+        if fields[0] == address and int(fields[2], 16) & ARP_COMPLETE:
+            return fields[3]
+    return ""
 
 
 def _reach_self(host: Host, address: str, where: Meeting) -> Iterator[Observation]:

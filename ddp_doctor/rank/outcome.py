@@ -83,14 +83,14 @@ def elsewhere(me: Attendee, port: int) -> PortVenue | None:
     if not me.address or any(letter.isspace() for letter in me.address):
         return None
     if is_address(me.address):
-        return PortVenue(me.address, port)
+        return PortVenue([me.address], port)
     host = Host(ALONE_SECONDS)
     try:
         answer = host.ask("resolve", {"names": [me.address]})
     finally:
         host.close()
     found = answer.first.get("addresses", [])
-    return PortVenue(found[0], port) if found else None
+    return PortVenue(found, port) if found else None
 
 
 def text(report: Report) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from ddp_doctor.facts.attendance import Attendance, Attendee
 from ddp_doctor.facts.job import numbers
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
@@ -21,10 +23,17 @@ def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
     for attendance in facts[Attendance]:
         if attendance.gone:
             yield _ended(attendance, [each for each in facts[Attendee] if each.gone == "ended"])
-        if attendance.missing:
+        cut_off = [each for each in facts[Attendee] if each.gone == "cut-off"]
+        if cut_off:
+            yield _cut_off(cut_off)
+        late = set(attendance.missing) - {each.rank for each in cut_off}
+        if late:
             # one on another host that was told another port waits there, and is not seen here
             all_here = {each.local_world_size == each.world_size for each in facts[Attendee]} == {True}
-            yield _late(attendance, Confidence.CERTAIN if all_here else Confidence.LIKELY)
+            yield _late(
+                msgspec.structs.replace(attendance, missing=tuple(sorted(late))),
+                Confidence.CERTAIN if all_here else Confidence.LIKELY,
+            )
 
 
 def _ended(attendance: Attendance, ended: list[Attendee]) -> dict[str, Any]:
@@ -46,6 +55,27 @@ def _ended(attendance: Attendance, ended: list[Attendee]) -> dict[str, Any]:
         ],
         "confidence": Confidence.CERTAIN,
         "ranks": attendance.gone,
+    }
+
+
+def _cut_off(cut_off: list[Attendee]) -> dict[str, Any]:
+    ranks = [each.rank for each in cut_off if each.rank is not None]
+    hosts = list(dict.fromkeys(each.subject.host for each in cut_off))
+    return {
+        "summary": f"{numbers(ranks)} on {', '.join(hosts[:4])} came, and then the network lost the host: what is sent there "
+        "is not acknowledged any more",
+        "because": "the host went down, its link did, or a firewall began to drop the connection; init_process_group waits for "
+        "every rank",
+        "evidence": [each.evidence(f"no acknowledgement from the host of {each.text()}") for each in cut_off[:4]],
+        "fixes": [
+            Fix(
+                title="see whether the host and its link are up",
+                commands=tuple(f"ping -c 3 {host}" for host in hosts[:4]),
+                needs="nothing",
+            )
+        ],
+        "confidence": Confidence.LIKELY,
+        "ranks": ranks,
     }
 
 

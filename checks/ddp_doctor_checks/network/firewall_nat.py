@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from ddp_doctor.facts.communicator import CommunicatorStop
 from ddp_doctor.facts.job import JobRank
-from ddp_doctor.facts.names import Route
-from ddp_doctor.facts.rendezvous import Meeting, StoreAnswer
+from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.model import INIT, Check, Facts, Finding, Fix, Stage, Told
-from ddp_doctor_checks import communicator
+from ddp_doctor_checks import communicator, paths
+from ddp_doctor_checks.network import unanswered_master
+from ddp_doctor_checks.network.firewall_nat_paths import from_paths
 from ddp_doctor_checks.network.unanswered_live import filtered as from_job
 from ddp_doctor_checks.network.unanswered_master import from_master
 
@@ -17,8 +18,8 @@ from ddp_doctor_checks.network.unanswered_master import from_master
 class FirewallNat(Check):
     id, name = "DDP302", "firewall-nat"
     title = "A rank cannot be reached on the ports the kernel gave it"
-    needs = ((CommunicatorStop, JobRank),)
-    also_reads = (*communicator.READS, Meeting, Route, StoreAnswer)
+    needs = ((CommunicatorStop, JobRank, PathTry),)
+    also_reads = (*communicator.READS, *paths.READS, *unanswered_master.READS)
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.TRANSPORT}) | INIT
     explains = ("DDP101", "DDP606")
     told = Told(
@@ -49,7 +50,7 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if facts[JobRank] or facts.lacking(JobRank) or any(from_master(facts)):
+        if any((facts[JobRank], facts.lacking(JobRank), any(from_paths(facts)), any(from_master(facts)))):
             return ""
         return communicator.not_tried(self.id, facts)
 
@@ -57,5 +58,8 @@ class FirewallNat(Check):
         for live in from_job(facts):
             yield self.finding(**live)
         yield from communicator.findings(self, facts)
-        for master in from_master(facts):
+        tried = list(from_paths(facts))
+        for path in tried:
+            yield self.finding(**path)
+        for master in from_master(facts) if not tried else ():
             yield self.finding(**master)

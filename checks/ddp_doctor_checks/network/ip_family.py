@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from ddp_doctor.facts.names import Interface, NcclInterface, NcclSockets, Resolution, Route
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Severity, Stage, Told
+from ddp_doctor_checks import paths
 from ddp_doctor_checks.network import ip_family_live as live
 from ddp_doctor_checks.network.ip_family_master import of_master
+from ddp_doctor_checks.network.ip_family_paths import from_paths
 
 FAMILIES = ("AF_INET", "AF_INET6")
 
@@ -18,7 +20,7 @@ class IpFamily(Check):
     id, name = "DDP303", "ip-family"
     title = "NCCL uses an address family or IPv6 address the other ranks cannot reach"
     needs = (NcclInterface, Meeting)
-    also_reads = (Interface, NcclSockets, Resolution, Route, *live.READS)
+    also_reads = (Interface, NcclSockets, Resolution, Route, *live.READS, *paths.READS)
     # nothing is known of ranks on the other side of a network that cannot be reached
     explains = ("DDP101",)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
@@ -36,6 +38,8 @@ class IpFamily(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for found in live.from_job(facts):
             yield self.finding(**found)
+        for path in from_paths(facts):
+            yield self.finding(**path)
         for meeting in facts[Meeting]:
             here = facts.on(meeting.subject.host)
             for master in of_master(meeting, here):

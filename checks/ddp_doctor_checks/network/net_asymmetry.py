@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.facts.rdma import HcaPort
+from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks import hcas
+from ddp_doctor_checks.network.net_asymmetry_hcas import from_hcas
 
 
 class NetAsymmetry(Check):
     id, name = "DDP306", "net-asymmetry"
     title = "The nodes use different networks or plugins"
-    needs = (LogEvent,)
+    needs = ((LogEvent, HcaPort),)
+    also_reads = hcas.READS
     acts_at = frozenset({Stage.COMM_BOOTSTRAP, Stage.COMM_TOPOLOGY, Stage.TRANSPORT, Stage.FIRST_COLLECTIVE})
     told = Told(
         because="every node chooses its network by itself; with another plugin, HCA set or topology the two ends do not "
@@ -30,3 +36,7 @@ class NetAsymmetry(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_hcas(facts):
+            yield self.finding(**found)

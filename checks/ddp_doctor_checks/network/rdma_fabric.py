@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ddp_doctor.facts.log import LogEvent
-from ddp_doctor.model import Check, Fix, Stage, Told
+from ddp_doctor.facts.rdma import HcaPort
+from ddp_doctor.model import Check, Facts, Finding, Fix, Stage, Told
+from ddp_doctor_checks import hcas
+from ddp_doctor_checks.network.rdma_fabric_ports import from_ports
 
 
 class RdmaFabric(Check):
     id, name = "DDP304", "rdma-fabric"
     title = "The RDMA fabric does not carry the ranks' traffic"
-    needs = (LogEvent,)
+    needs = ((LogEvent, HcaPort),)
+    also_reads = hcas.READS
     acts_at = frozenset(
         {Stage.COMM_BOOTSTRAP, Stage.TRANSPORT, Stage.FIRST_COLLECTIVE, Stage.DDP_VERIFY, Stage.TRAINING}
     )
@@ -36,3 +42,7 @@ class RdmaFabric(Check):
             ),
         ),
     )
+
+    def diagnose(self, facts: Facts) -> Iterator[Finding]:
+        for found in from_ports(facts):
+            yield self.finding(**found)

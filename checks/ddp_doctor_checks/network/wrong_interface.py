@@ -16,9 +16,10 @@ from ddp_doctor.facts.names import (
 )
 from ddp_doctor.facts.rendezvous import Meeting
 from ddp_doctor.model import Check, Confidence, Evidence, Facts, Finding, Fix, Severity, Stage, Told
-from ddp_doctor_checks import communicator
+from ddp_doctor_checks import communicator, paths
 from ddp_doctor_checks.network.unanswered_live import unroutable as from_job
 from ddp_doctor_checks.network.wrong_interface_fixes import interface_fixes
+from ddp_doctor_checks.network.wrong_interface_paths import from_paths, untried
 
 VARIABLES = {"NCCL": "NCCL_SOCKET_IFNAME", "Gloo": "GLOO_SOCKET_IFNAME"}
 
@@ -27,7 +28,7 @@ class WrongInterface(Check):
     id, name = "DDP301", "wrong-interface"
     title = "NCCL or Gloo uses an interface the other ranks cannot reach"
     needs = ((Interface, JobRank), (Meeting, JobRank), (NcclInterface, GlooInterface, Interface, JobRank))
-    also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable, *communicator.READS)
+    also_reads = (NcclSockets, PeerInterface, UnreachableInterface, Variable, *communicator.READS, *paths.READS)
     acts_at = frozenset({Stage.GLOO_MESH, Stage.COMM_BOOTSTRAP, Stage.TRANSPORT})
     explains = ("DDP101", "DDP606")
     told = Told(
@@ -49,8 +50,10 @@ class WrongInterface(Check):
         for live in from_job(facts):
             yield self.finding(**live)
         yield from communicator.findings(self, facts)
+        for path in from_paths(facts):
+            yield self.finding(**path)
         for meeting in facts[Meeting]:
-            here = facts.on(meeting.subject.host)
+            here = untried(facts, meeting.subject.host)
             yield from self._nccl(meeting, here)
             for chosen in here[GlooInterface]:
                 if chosen.error:

@@ -9,7 +9,7 @@ from ddp_doctor.facts.job import JobRank
 from ddp_doctor.facts.log import LogEvent
 from ddp_doctor.model import ANY_STAGE, Check, Facts, Finding, Fix, Told
 from ddp_doctor_checks.program.rank_stopped_live import from_job
-from ddp_doctor_checks.program.rank_stopped_meeting import from_meeting
+from ddp_doctor_checks.program.rank_stopped_meeting import READS, from_meeting
 
 
 class RankStopped(Check):
@@ -18,6 +18,7 @@ class RankStopped(Check):
     acts_at = ANY_STAGE
     explains = ("DDP604", "DDP606", "DDP101", "DDP603")
     needs = ((LogEvent, JobRank, Attendee),)
+    also_reads = READS
     told = Told(
         because="a stopped process answers nobody; ranks that wait for it wait without an end, since its sockets stay "
         "open",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ddp_doctor.facts.job import JobRank, Resolved
 from ddp_doctor.facts.launch import Variable
 from ddp_doctor.facts.names import Interface, PeerInterface, Resolution, Route, addresses_of, lacking_family
+from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.facts.rendezvous import Meeting, Port, SelfReach, StoreAnswer
 from ddp_doctor.interpret.meeting import rendezvous_endpoint
 from ddp_doctor.model import Check, Confidence, Facts, Finding, Fix, Stage, Told
@@ -23,7 +24,7 @@ class BadMasterAddr(Check):
     id, name = "DDP204", "bad-master-addr"
     title = "MASTER_ADDR or MASTER_PORT is empty, malformed, or another host's"
     needs = ((Meeting, JobRank), (SelfReach, Port, Meeting, JobRank))
-    also_reads = (Variable, PeerInterface, Interface, Resolution, Resolved, Route, StoreAnswer)
+    also_reads = (Variable, PeerInterface, Interface, Resolution, Resolved, Route, StoreAnswer, PathTry)
     acts_at = frozenset({Stage.STORE_CONNECT, Stage.STORE_WAIT})
     explains = ("DDP101", "DDP302")
     told = Told(
@@ -101,14 +102,13 @@ class BadMasterAddr(Check):
             return
         if lacking_family(addresses_of(meeting.address, here[Resolution]), here[Interface]):
             return
-        dropped = any(each.outcome == "dropped" for each in reached)
         yield self.finding(
             f"MASTER_ADDR={meeting.address} does not lead to this node, but rank 0 is started here ({meeting.hosts_because})",
             because="rank 0 opens the store on its own node and then waits for it at MASTER_ADDR, as do all other ranks; "
             "they fail after up to twice the time-out, with a text that blames the network",
             evidence=[meeting.evidence(f"MASTER_ADDR={meeting.address}, {meeting.hosts_because}")]
             + [each.evidence() for each in reached],
-            confidence=Confidence.LIKELY if dropped else Confidence.CERTAIN,
+            confidence=Confidence.LIKELY if any(each.outcome == "dropped" for each in reached) else Confidence.CERTAIN,
             fixes=[
                 _address_fix(here, meeting.subject.host),
                 Fix(

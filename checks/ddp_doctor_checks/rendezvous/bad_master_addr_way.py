@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_doctor.facts.names import Interface, Resolution, Route, addresses_of, lacking_family
+from ddp_doctor.facts.paths import PathTry
 from ddp_doctor.facts.rendezvous import Meeting, unheard_answers
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
@@ -43,7 +44,9 @@ def without_a_way(meeting: Meeting, here: Facts) -> Iterator[dict[str, Any]]:
                 )
             ],
         }
-    elif unheard := unheard_answers(meeting, here):
+    elif (unheard := unheard_answers(meeting, here)) and not any(
+        each.ok and each.address in addresses for each in here[PathTry]
+    ):
         yield {
             "summary": f"{name} may not be rank 0's node: nobody there answers this node",
             "because": "an address that no running host has, and a firewall that drops the connection, look alike from here",

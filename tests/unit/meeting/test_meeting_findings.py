@@ -146,3 +146,12 @@ def test_different_releases() -> None:
 def test_a_stopped_rank() -> None:
     finding = the_finding(RankStopped, attendee(0), attendee(1, gone="stopped"), attendance(2, 0))
     assert gravity(finding) == ("error", "certain") and finding.fixes[0].commands == ("kill -CONT 4101",)
+
+
+def test_a_host_that_fell_silent_is_stopped_and_one_that_was_lost_is_missing() -> None:
+    silent = attendee(1, host="node-b", gone="silent")
+    found = the_finding(RankStopped, attendee(0), silent, attendance(2, 0, missing=(), stopped=(1,)))
+    assert gravity(found) == ("error", "likely") and found.ranks == (1,) and found.hosts == ("node-b",)
+    lost = attendee(1, host="node-b", gone="cut-off")
+    found = the_finding(MissingRanks, attendee(0), lost, attendance(2, 0))
+    assert "the network lost the host" in found.summary and found.hosts == ("node-b",)

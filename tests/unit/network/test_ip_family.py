@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from checking import run_check
 from ddp_doctor_checks.network.ip_family import IpFamily
+from path_facts import hosts, listener, tried
 
 from ddp_doctor.facts.names import Interface, NcclInterface, Resolution
 from ddp_doctor.facts.rendezvous import Meeting
@@ -69,3 +70,16 @@ def test_a_loopback_interface_that_is_down_says_nothing_about_families() -> None
     meeting = Meeting(address="127.0.0.1", address_variable="MASTER_ADDR")
     there = Resolution(name="127.0.0.1", role="master", addresses=("127.0.0.1",))
     assert run_check(IpFamily, meeting, lo, there).findings == ()
+
+
+def test_an_address_of_a_family_that_the_other_host_lacks() -> None:
+    v6 = {"address": "fd00::2", "uses": ("gloo",)}
+    failed = tried("a", "b", "unreachable", error="Network is unreachable", **v6)
+    (found,) = run_check(IpFamily, *hosts("a", "b"), listener("b", **v6), failed).findings
+    assert found.summary == "Gloo of b will listen on fd00::2, and a has no IPv6 address to reach it from"
+
+
+def test_a_master_of_two_families_is_reached_by_one() -> None:
+    v6 = {"address": "fd00::2", "uses": ("host",)}
+    failed = tried("a", "b", "unreachable", error="Network is unreachable", **v6)
+    assert run_check(IpFamily, *hosts("a", "b"), listener("b", **v6), failed, tried("a", "b")).findings == ()

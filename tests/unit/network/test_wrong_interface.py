@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from checking import run_check
 from ddp_doctor_checks.network.wrong_interface import WrongInterface
+from path_facts import hosts, listener, tried
 
 from ddp_doctor.facts.names import (
     GlooInterface,
@@ -95,3 +96,31 @@ def test_a_hostname_on_loopback_is_not_told_twice() -> None:
 def test_a_libnccl_without_an_answer_is_unknown() -> None:
     absent = Absent(kind="NcclInterface", status="timeout", reason="no answer in 5.0 s")
     assert run_check(WrongInterface, SHELL, ETH0, PEER, absent).outcome.status == "unknown"
+
+
+BRIDGE = {"address": "172.17.0.1", "uses": ("gloo",), "port": 41000}
+
+
+def test_an_address_that_others_do_not_reach() -> None:
+    facts = [*hosts("a", "b"), listener("b", interface="docker0", **BRIDGE)]
+    facts += [tried("a", "b", uses=("host",)), tried("b", "a"), tried("a", "b", "dropped", **BRIDGE)]
+    (found,) = run_check(WrongInterface, *facts).findings
+    assert found.confidence is Confidence.CERTAIN and found.ranks == (1,)
+    assert found.summary == "Gloo of b will listen on 172.17.0.1 (docker0), where a gets no answer"
+
+
+def test_an_address_that_the_others_have_themselves_is_one_finding() -> None:
+    facts = [
+        *hosts("a", "b"),
+        listener("a", interface="docker0", **BRIDGE),
+        listener("b", interface="docker0", **BRIDGE),
+    ]
+    facts += [tried("a", "b", "wrong-host", own=True, **BRIDGE), tried("b", "a", "wrong-host", own=True, **BRIDGE)]
+    (found,) = run_check(WrongInterface, *facts).findings
+    assert found.ranks == (0, 1) and "comes back to oneself" in found.summary
+
+
+def test_a_path_that_is_filtered_is_no_wrong_interface() -> None:
+    """The host's one address answers nobody: that is DDP302."""
+    facts = [*hosts("a", "b"), tried("a", "b", "dropped"), tried("b", "a")]
+    assert run_check(WrongInterface, *facts).findings == ()
