@@ -37,8 +37,8 @@ COLUMNS = ("exact", "top-1", "family", "right rank", "abstained", "wrong claims"
 HEAD = """# Accuracy
 
 How often the doctor names the right cause, beside what people use today, measured by `benchmarks/accuracy.py`
-({machine}). This page is written by `python benchmarks/accuracy.py --docs FILE...` from its saved results; nothing on it is typed by
-hand. What each fault is, and what has to be said of it, was written down before it was scored:
+({machine}). This page is written by `python benchmarks/accuracy.py --docs FILE...` from its saved results; nothing on it is
+typed by hand. What each fault is, and what has to be said of it, was written down before it was scored:
 [live_faults.md](live_faults.md).
 
 A claim is a verdict that is certain or likely. It is **exact** where it is one of the expected ids, and **wrong** where it is
