@@ -77,7 +77,7 @@ def instead(mode: str) -> Iterator[Work]:
         ]
         return surest(rows) if rows else Row(mode=mode, name=fault.name, expected=fault.expected, failed="no report")
 
-    for fault in in_place.faults():
+    for fault in in_place.faults(mode):
         yield fault.name, lambda fault=fault: scored(fault)  # type: ignore[misc]
 
 

@@ -204,6 +204,7 @@ def _in_place() -> str:
         f"- {name}: {' or '.join(ids)} is right too: {why}" for name, (ids, _, why) in in_place.DIFFERENT.items()
     ]
     left = [f"- {name}: {why}" for name, why in in_place.NOT_SEEN.items()]
+    left += [f"- {name}: by `run` only, which tries the ways between hosts" for name in in_place.ON_THE_WAY]
     return (
         "`run` and `preflight()` end before init, so an empty cell is a fault that happens in init or past it.\n\n"
         "Left out besides:\n\n"

@@ -49,11 +49,12 @@ SEEN = (
     "loopback-address-on-2-hosts",
     "master-is-the-other-host",
     "own-name-is-loopback",
-    "firewall-on-master-port",
     "master-address-swallowed",
     "ipv6-master-without-ipv6",
     "port-held-and-rank-0-tries-again",
 )
+ON_THE_WAY = ("firewall-on-master-port", "firewall-on-ephemeral-ports", "gloo-on-an-unreachable-network")
+"""What only `run` sees, since it tries the ways between the hosts; `preflight()` does not."""
 CALM = ("training", "training-3", "one-rank", "training-on-2-hosts", "beside-another-job")
 """The healthy controls that differ before init."""
 DIFFERENT: dict[str, tuple[tuple[str, ...], tuple[int, ...] | None, str]] = {
@@ -62,6 +63,11 @@ DIFFERENT: dict[str, tuple[tuple[str, ...], tuple[int, ...] | None, str]] = {
         ("DDP112", "DDP209"),
         (0,),
         "rank 1 was never started, and nobody asks for it",
+    ),
+    "firewall-on-master-port": (
+        ("DDP302",),
+        (0,),
+        "before anybody waits, the host that drops packets is what is at fault",
     ),
     "rank-1-twice-of-2": (("DDP116", "DDP101"), None, "no rank 0 is there to meet, which is as true"),
 }
@@ -73,8 +79,6 @@ NOT_SEEN = {
     "second-job-on-the-port": "the other job is in training already: attach looks at it",
     "file-store-differs": "the file's name is in the script",
     "file-store-rank-0-missing": "the file's name is in the script",
-    "gloo-on-an-unreachable-network": "which address Gloo announces shows when it connects",
-    "firewall-on-ephemeral-ports": "which ports Gloo uses shows when it connects",
     "rank-1-of-an-earlier-run": "the orphan is in init already: attach looks at it",
 }
 """Faults of the launch or the network that are left out nevertheless, and why. All others happen in init or past it."""
@@ -90,11 +94,12 @@ def without_ranks(row: Row) -> Row:
     return msgspec.structs.replace(row, ranks=None) if of_the_host and not row.told else row
 
 
-def faults() -> list[Fault]:
-    """The faults and controls that are there before init, with what is right before init."""
+def faults(mode: str) -> list[Fault]:
+    """The faults and controls that a mode can see before init, with what is right before init."""
+    names = {*SEEN, *CALM, *(ON_THE_WAY if mode == "run" else ())}
     chosen = []
     for fault in (*FAULTS, *CONTROLS):
-        if fault.name in SEEN or fault.name in CALM:
+        if fault.name in names:
             expected, ranks, _ = DIFFERENT.get(fault.name, (fault.expected, fault.ranks, ""))
             chosen.append(replace(fault, expected=expected, ranks=ranks))
     return chosen

@@ -108,9 +108,15 @@ def row(
 
 
 def surest(rows: Sequence[Row]) -> Row:
-    """Of what several ranks of one job were told, what a reader would believe; one that is wrong and certain is it."""
+    """Of what several ranks of one job were told, what a reader would believe: an error before the warning of another.
+
+    One that is wrong and certain is it.
+    """
     order = {"certain": 0, "likely": 1}
-    return min(rows, key=lambda each: (not each.wrong_certain, order.get(each.confidence or "", 2)))
+    return min(
+        rows,
+        key=lambda each: (not each.wrong_certain, each.said not in each.errors, order.get(each.confidence or "", 2)),
+    )
 
 
 def figures(rows: Iterable[Row]) -> dict[str, Any]:

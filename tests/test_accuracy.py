@@ -75,9 +75,9 @@ def test_the_page_and_the_plot(tmp_path: Path, monkeypatch: Any) -> None:
 
 def test_what_is_seen_before_init_is_a_fault_that_there_is() -> None:
     known = {fault.name for fault in (*FAULTS, *CONTROLS)}
-    listed = {*in_place.SEEN, *in_place.CALM, *in_place.DIFFERENT, *in_place.NOT_SEEN}
+    listed = {*in_place.SEEN, *in_place.ON_THE_WAY, *in_place.CALM, *in_place.DIFFERENT, *in_place.NOT_SEEN}
     assert listed <= known and not set(in_place.SEEN) & set(in_place.NOT_SEEN)
-    assert set(in_place.DIFFERENT) <= set(in_place.SEEN)
+    assert set(in_place.DIFFERENT) <= {*in_place.SEEN, *in_place.ON_THE_WAY}
 
 
 def test_stock_names_a_rank_only_if_it_is_the_right_one() -> None:
