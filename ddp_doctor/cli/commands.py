@@ -274,10 +274,42 @@ def attach(
     no_stacks: Annotated[
         bool, _option("--no-stacks", help="Take no stacks: only what /proc and sockets show.")
     ] = False,
+    hosts: Annotated[
+        str | None, _option("--hosts", metavar="A,B", help="Every job on these hosts, over OpenSSH.")
+    ] = None,
+    slurm_job: Annotated[
+        str | None,
+        _option("--slurm-job", metavar="ID", help="This Slurm job on all its nodes, over srun."),
+    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
 ) -> None:
-    """Look at a hung or running job on this node, without touching it: which rank is at fault, and why the others wait."""
+    """Look at a hung or running job, without touching it: which rank is at fault, and why the others wait."""
+    if hosts is not None or slurm_job is not None:
+        from ddp_doctor.cli.hosts import Unreachable, examine_hosts, over_slurm, over_ssh
+
+        if pids or every or (hosts is not None and slurm_job is not None):
+            raise typer.BadParameter("--hosts and --slurm-job look at every job there: give one of them alone")
+        try:
+            ways = (
+                over_slurm(slurm_job, timeout / 4)
+                if slurm_job is not None
+                else over_ssh([host.strip() for host in (hosts or "").split(",") if host.strip()], timeout)
+            )
+        except Unreachable as error:
+            shared.out.say(f"cannot look at Slurm job {slurm_job}: {error}")
+            raise typer.Exit(5) from None
+        shared.out.deliver(
+            examine_hosts(
+                shared.out,
+                ways,
+                shared.selection,
+                timeout,
+                probe_timeout,
+                stacks=not no_stacks,
+                native=native,
+            )
+        )
     if not pids and not every:
         raise typer.BadParameter("give the PID of a process of the job, or --all for every job on this node")
     from ddp_doctor.cli.attach import examine_job
@@ -294,6 +326,20 @@ def attach(
             native=native,
         )
     )
+
+
+@app.command(hidden=True)
+def observe(
+    native: Annotated[bool, typer.Option("--native")] = False,
+    no_stacks: Annotated[bool, typer.Option("--no-stacks")] = False,
+    slurm_job: Annotated[str | None, typer.Option("--slurm-job")] = None,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+) -> None:
+    """Write what `attach --all` sees here as facts, for an `attach` on another host."""
+    from ddp_doctor.cli.hosts import observe_here
+
+    observe_here(timeout, probe_timeout, slurm_job, stacks=not no_stacks, native=native)
 
 
 @app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})
