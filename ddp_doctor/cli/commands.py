@@ -223,6 +223,10 @@ def run(
             max=MOST_SECONDS,
         ),
     ] = None,
+    failing_nodes: Annotated[
+        Path | None,
+        _option("--failing-nodes", help="Write the nodes at fault to this file, as `srun --exclude` takes them."),
+    ] = None,
     meet_port: Annotated[
         int | None,
         _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
@@ -237,7 +241,7 @@ def run(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
     from ddp_doctor.cli.wish import Wish
-    from ddp_doctor.rank.who import who_am_i
+    from ddp_doctor.rank.who import NAMES, who_am_i
 
     wish = Wish(
         nproc=nproc,
@@ -248,6 +252,8 @@ def run(
         probe_timeout=probe_timeout,
         python=python,
     )
+    shared.out.failing_nodes = failing_nodes
+    shared.out.one_of_many = alone and any(name in os.environ for name in NAMES)
     launcher = None if alone else who_am_i(os.environ)
     # variables that somebody exported are no other ranks: those are met only where they are waited for
     if launcher is not None and (wait is not None or launcher.name != "by hand"):
