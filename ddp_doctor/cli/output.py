@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import typer
 
 from ddp_doctor.cli.turn import turn
 from ddp_doctor.model import Facts, Report, Severity
@@ -90,6 +89,8 @@ class Output:
 
     def deliver(self, report: Report) -> NoReturn:
         """Write the report and exit with its code; what cannot be written is said on stderr with code 3."""
+        import typer
+
         raise typer.Exit(self.write(report))
 
     def write(self, report: Report) -> int:
