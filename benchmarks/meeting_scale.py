@@ -1,6 +1,6 @@
 """A meeting of many simulated ranks: the real host, messages, sockets and judgement; the other ranks are thin clients.
 
-    python benchmarks/meeting_scale.py [--ranks 1024,4096] [--missing N] [--settings 40]
+    python benchmarks/meeting_scale.py [--ranks 1024,4096] [--missing N] [--settings 40] [--runs N]
 
 Prints for each number of ranks the wall seconds from the first connection until the last rank has the verdict, the host's
 peak memory, and the bytes of the messages each way.
@@ -135,9 +135,10 @@ def main() -> None:
     parser.add_argument("--ranks", default="1024")
     parser.add_argument("--missing", type=int, default=0)
     parser.add_argument("--settings", type=int, default=SETTINGS)
+    parser.add_argument("--runs", type=int, default=1, help="so often each size, in turn")
     options = parser.parse_args()
     more_files()
-    for size in map(int, options.ranks.split(",")):
+    for size in options.runs * [int(each) for each in options.ranks.split(",")]:
         told = measure(size, options.missing, options.settings)
         if "failed" in told:
             print(f"{size} ranks: failed, status {told['failed']}")

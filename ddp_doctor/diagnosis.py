@@ -138,7 +138,7 @@ def _explains(claim: Finding, echo: Finding, checks: Mapping[str, Check]) -> boo
     ):
         # that a rank did not come, or died, was seen; what is only likely cannot account for it
         return False
-    if echo.id in checks[claim.id].explains and claim.confidence is not Confidence.POSSIBLE:
+    if echo.id in claim.explains and claim.confidence is not Confidence.POSSIBLE:
         return True
     same_ranks = not claim.ranks or not echo.ranks or bool(set(claim.ranks) & set(echo.ranks))
     return (

@@ -74,7 +74,7 @@ def target(facts: Facts) -> Target:
     sizes = {job.world_size for job in facts[Job]}
     launchers = {job.launcher for job in facts[Job]} - {""}
     return Target(
-        hosts=tuple(sorted({job.subject.host for job in facts[Job]})),
+        hosts=tuple(sorted({host for job in facts[Job] for host in job.hosts or (job.subject.host,)})),
         world_size=sizes.pop() if len(sizes) == 1 else None,
         launcher=launchers.pop() if len(launchers) == 1 else None,
     )

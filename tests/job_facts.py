@@ -104,7 +104,7 @@ def job(*ranks: JobRank, missing: tuple[int, ...] = (), culprits: tuple[int, ...
             "ranks": tuple(rank.rank for rank in ranks if rank.rank is not None and rank.role == "rank"),
             "missing": missing,
             "complete_here": True,
-            "culprits": tuple(pid_of(rank) for rank in culprits),
+            "culprits": tuple((HOST, pid_of(rank)) for rank in culprits),
             **changes,
         },
     )

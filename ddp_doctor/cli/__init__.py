@@ -12,6 +12,9 @@ from typing import NoReturn
 COMMANDS = ("run", "attach", "watch", "triage", "bundle", "lint", "recipe", "explain", "checks")
 OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
+OF_RANKS = frozenset(("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+"""Variables of which a rank of the usual launchers has one; merely to spare others an import."""
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code (see `ddp-doctor --help`); never leaves a traceback."""
@@ -59,6 +62,12 @@ def _run(arguments: list[str]) -> int:
 
         # before anything is imported: that is a third of what looking at a job takes
         give_way()
+    if arguments[0] == "run" and OF_RANKS.intersection(os.environ):
+        from ddp_doctor.cli.quick import run_as_rank
+
+        code = run_as_rank(arguments, os.environ)
+        if code is not None:
+            return code
     from ddp_doctor.cli.commands import application
 
     return application(arguments)

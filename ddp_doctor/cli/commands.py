@@ -223,6 +223,10 @@ def run(
             max=MOST_SECONDS,
         ),
     ] = None,
+    failing_nodes: Annotated[
+        Path | None,
+        _option("--failing-nodes", help="Write the nodes at fault to this file, as `srun --exclude` takes them."),
+    ] = None,
     meet_port: Annotated[
         int | None,
         _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
@@ -237,7 +241,7 @@ def run(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
     from ddp_doctor.cli.wish import Wish
-    from ddp_doctor.rank.who import who_am_i
+    from ddp_doctor.rank.who import NAMES, who_am_i
 
     wish = Wish(
         nproc=nproc,
@@ -248,6 +252,8 @@ def run(
         probe_timeout=probe_timeout,
         python=python,
     )
+    shared.out.failing_nodes = failing_nodes
+    shared.out.one_of_many = alone and any(name in os.environ for name in NAMES)
     launcher = None if alone else who_am_i(os.environ)
     # variables that somebody exported are no other ranks: those are met only where they are waited for
     if launcher is not None and (wait is not None or launcher.name != "by hand"):
@@ -274,10 +280,42 @@ def attach(
     no_stacks: Annotated[
         bool, _option("--no-stacks", help="Take no stacks: only what /proc and sockets show.")
     ] = False,
+    hosts: Annotated[
+        str | None, _option("--hosts", metavar="A,B", help="Every job on these hosts, over OpenSSH.")
+    ] = None,
+    slurm_job: Annotated[
+        str | None,
+        _option("--slurm-job", metavar="ID", help="This Slurm job on all its nodes, over srun."),
+    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
 ) -> None:
-    """Look at a hung or running job on this node, without touching it: which rank is at fault, and why the others wait."""
+    """Look at a hung or running job, without touching it: which rank is at fault, and why the others wait."""
+    if hosts is not None or slurm_job is not None:
+        from ddp_doctor.cli.hosts import Unreachable, examine_hosts, over_slurm, over_ssh
+
+        if pids or every or (hosts is not None and slurm_job is not None):
+            raise typer.BadParameter("--hosts and --slurm-job look at every job there: give one of them alone")
+        try:
+            ways = (
+                over_slurm(slurm_job, timeout / 4)
+                if slurm_job is not None
+                else over_ssh([host.strip() for host in (hosts or "").split(",") if host.strip()], timeout)
+            )
+        except Unreachable as error:
+            shared.out.say(f"cannot look at Slurm job {slurm_job}: {error}")
+            raise typer.Exit(5) from None
+        shared.out.deliver(
+            examine_hosts(
+                shared.out,
+                ways,
+                shared.selection,
+                timeout,
+                probe_timeout,
+                stacks=not no_stacks,
+                native=native,
+            )
+        )
     if not pids and not every:
         raise typer.BadParameter("give the PID of a process of the job, or --all for every job on this node")
     from ddp_doctor.cli.attach import examine_job
@@ -294,6 +332,20 @@ def attach(
             native=native,
         )
     )
+
+
+@app.command(hidden=True)
+def observe(
+    native: Annotated[bool, typer.Option("--native")] = False,
+    no_stacks: Annotated[bool, typer.Option("--no-stacks")] = False,
+    slurm_job: Annotated[str | None, typer.Option("--slurm-job")] = None,
+    timeout: TimeoutOption = 60.0,
+    probe_timeout: ProbeTimeoutOption = 5.0,
+) -> None:
+    """Write what `attach --all` sees here as facts, for an `attach` on another host."""
+    from ddp_doctor.cli.hosts import observe_here
+
+    observe_here(timeout, probe_timeout, slurm_job, stacks=not no_stacks, native=native)
 
 
 @app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})

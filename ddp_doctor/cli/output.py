@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-import typer
+import msgspec
 
+from ddp_doctor.cli.turn import turn
 from ddp_doctor.model import Facts, Report, Severity
 
 SLOW_SECONDS = 5.0
@@ -33,6 +34,7 @@ class Output:
         redact: bool = True,
         needs_verdict: bool,
         started: float,
+        failing_nodes: Path | None = None,
     ) -> None:
         self._format = format
         self._path = path
@@ -47,6 +49,10 @@ class Output:
         self.started = started
         self.facts = Facts()
         """What the examination observed, once it is over."""
+        self.failing_nodes = failing_nodes
+        """The file for the nodes at fault, as `srun --exclude` takes them."""
+        self.one_of_many = False
+        """Whether other ranks write to the same place: documents are then one line each."""
         self._live = False
         self._told_at = 0.0
 
@@ -83,6 +89,8 @@ class Output:
 
     def deliver(self, report: Report) -> NoReturn:
         """Write the report and exit with its code; what cannot be written is said on stderr with code 3."""
+        import typer
+
         raise typer.Exit(self.write(report))
 
     def write(self, report: Report) -> int:
@@ -91,6 +99,12 @@ class Output:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
         code = self.code(report)
+        if self.failing_nodes is not None:
+            try:
+                _write(self.failing_nodes, ",".join(failing_nodes(report)) + "\n" * bool(failing_nodes(report)))
+            except OSError as error:
+                self.say(f"cannot write {self.failing_nodes}: {error.strerror}")
+                code = 3
         if self._path is not None:
             try:
                 _write(self._path, self._rendered(report, terminal=False))
@@ -108,8 +122,9 @@ class Output:
             encoding = None if self._format == "text" else "utf-8"
             sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            with turn(sys.stdout):
+                sys.stdout.write(text)
+                sys.stdout.flush()
         except BrokenPipeError:
             # the reader has seen enough; point stdout elsewhere so that the interpreter does not complain at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -120,8 +135,11 @@ class Output:
 
     def of_rank(self, rank: int) -> None:
         """From now on `-o FILE` is this rank's own, FILE.rank3."""
+        self.one_of_many = True
         if self._path is not None:
             self._path = self._path.with_name(f"{self._path.name}.rank{rank}")
+        if self.failing_nodes is not None:
+            self.failing_nodes = self.failing_nodes.with_name(f"{self.failing_nodes.name}.rank{rank}")
 
     def write_line(self, line: str, report: Report) -> int:
         """Write one line to stdout (to stderr where that is for a document), and the report to its file if it has one."""
@@ -163,7 +181,11 @@ class Output:
         if self._format != "text":
             from ddp_doctor.cli import formats
 
-            return formats.rendered(self._format, report, code=self.code(report), redact=self._redact)
+            document = formats.rendered(self._format, report, code=self.code(report), redact=self._redact)
+            if self._format == "json" and self.one_of_many:
+                # launchers that have a pipe for each rank put their output together line by line
+                return msgspec.json.format(document, indent=-1) + "\n"
+            return document
         from ddp_doctor.render import text
 
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
@@ -204,6 +226,17 @@ def _write(path: Path, text: str) -> None:
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def failing_nodes(report: Report) -> tuple[str, ...]:
+    """The hosts that errors are laid on; one that all hosts of a larger job share is no node's own."""
+    everybody = set(report.target.hosts)
+    at_fault = set[str]()
+    for finding in report.findings:
+        own = len(everybody) < 2 or set(finding.hosts) < everybody
+        if finding.severity is Severity.ERROR and own and not _undecided(report, finding.id):
+            at_fault.update(finding.hosts)
+    return tuple(sorted(at_fault))
 
 
 def _undecided(report: Report, finding: str) -> bool:

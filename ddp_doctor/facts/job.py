@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from ddp_doctor.model import Evidence, Fact, Facts, Stage, Wait
+from ddp_doctor.model import Evidence, Fact, Facts, Stage, Subject, Wait
 
 Role = Literal["rank", "launcher", "parent", "data-worker", "other"]
 DOINGS = (
@@ -24,6 +24,15 @@ TICKS = 100
 """Clock ticks in a second of a process's start time; Linux shows no other number."""
 Item = TypeVar("Item")
 RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
+
+
+Place = tuple[str, int | None]
+"""Where a process is: its host, and its PID there."""
+
+
+def place_of(subject: Subject) -> Place:
+    """The host and PID of a subject."""
+    return (subject.host, subject.pid)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -328,13 +337,14 @@ class JobRank(Fact, frozen=True, kw_only=True):
 
 
 class Job(Fact, frozen=True, kw_only=True):
-    """One job of this node. `missing` are ranks that should be here and are not; `hung` None where it cannot be told.
+    """One job. `missing` are ranks that should be here and are not; `hung` None where it cannot be told.
 
-    `complete_here` says that all its ranks belong on this node. `culprits` are the PIDs of ranks that others wait for
-    and that wait for nobody.
+    `hosts` are those that it was seen on; `complete_here` says that all its ranks belong on the one there is.
+    `culprits` are the processes of ranks that others wait for and that wait for nobody.
     """
 
     number: int
+    hosts: tuple[str, ...] = ()
     launcher: str = ""
     launcher_pid: int | None = None
     world_size: int | None = None
@@ -342,7 +352,7 @@ class Job(Fact, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()
     complete_here: bool = False
     hung: bool | None = None
-    culprits: tuple[int, ...] = ()
+    culprits: tuple[Place, ...] = ()
 
     def text(self) -> str:
         return f"job {self.number}: ranks {self.ranks} of {self.world_size}"
@@ -398,14 +408,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     def culprits(self) -> tuple[JobRank, ...]:
         """The ranks that others wait for and that wait for nobody."""
-        return tuple(each for each in self.ranks if each.subject.pid in self.job.culprits)
+        return tuple(each for each in self.ranks if place_of(each.subject) in self.job.culprits)
 
 
 def jobs(facts: Facts) -> tuple[JobView, ...]:
     """Every job that the facts show."""
     found = []
     for job in facts[Job]:
-        mine = [each for each in facts[JobRank] if each.job == job.number and each.subject.host == job.subject.host]
+        hosts = job.hosts or (job.subject.host,)
+        mine = [each for each in facts[JobRank] if each.job == job.number and each.subject.host in hosts]
         found.append(
             JobView(
                 job=job,

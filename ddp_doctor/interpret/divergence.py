@@ -27,17 +27,17 @@ def divergence(ranks: Sequence[JobRank], sites: Sequence[CallSite]) -> Divergenc
     if not together or any(rank.state in ("stopped", "exited") or not rank.beyond_init for rank in ranks):
         return None
     by_place = {f"{site.file}:{site.line}": site for site in sites}
-    conditional = {rank.subject.pid: site for rank in together if (site := _condition(rank, by_place)) is not None}
+    conditional = {rank.subject.process: site for rank in together if (site := _condition(rank, by_place)) is not None}
     calls = {_call(rank) for rank in together}
     kinds = {rank.doing for rank in together}
     if "new-group" in kinds:
         return _groups(together)
     if len(calls) == 1 and not apart:
         return _found("collective", together, together, []) if all_receive(together) else None
-    under = [rank for rank in together if rank.subject.pid in conditional]
+    under = [rank for rank in together if rank.subject.process in conditional]
     # a condition that all ranks stand under is none that parts them
     parted = under if 0 < len(under) < len(ranks) else []
-    sites_of_parted = [conditional[rank.subject.pid] for rank in parted]
+    sites_of_parted = [conditional[rank.subject.process] for rank in parted]
     if len(calls) == 1:
         # one rank that works first while the others wait in a barrier is how datasets are prepared
         if any(rank.state == "running" for rank in apart) or any(site.paired for site in sites_of_parted):

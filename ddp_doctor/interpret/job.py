@@ -13,16 +13,19 @@ from ddp_doctor.facts.job import (
     Divergence,
     Job,
     JobRank,
+    Place,
     Process,
     RankStateName,
     Role,
     Sighting,
     StoreKeys,
     Task,
+    place_of,
 )
 from ddp_doctor.facts.nccl_live import NcclCall, RasCommunicator
 from ddp_doctor.facts.process import Stack
 from ddp_doctor.interpret import Interpreter
+from ddp_doctor.interpret.across import across_hosts
 from ddp_doctor.interpret.divergence import divergence
 from ddp_doctor.interpret.family import Family, families, number, rank_of, size_of
 from ddp_doctor.interpret.nccl_call import stage_of_call, stuck, waits
@@ -49,23 +52,35 @@ BIRTHS = ("gloo_tcp_loop", "pt_tcpstore_uv", "pt_nccl_watchdg")
 
 def interpret(facts: Facts) -> list[Fact]:
     """A Job per family of processes that has to do with torch.distributed, and a JobRank for each of its ranks."""
-    by_pid: dict[int, list[Connection]] = defaultdict(list)
+    by_pid: dict[Place, list[Connection]] = defaultdict(list)
     for each in facts[Connection]:
-        by_pid[each.subject.pid or 0].append(each)
+        by_pid[place_of(each.subject)].append(each)
     stacks: dict[tuple[str, int | None, int | None], list[Stack]] = defaultdict(list)
     for stack in facts[Stack]:
         stacks[stack.subject.process].append(stack)
-    calls = {call.subject.pid: call for call in facts[NcclCall]}
+    calls = {place_of(call.subject): call for call in facts[NcclCall]}
     told = facts[RasCommunicator]
+    here: list[Family] = []
+    for host in dict.fromkeys(process.subject.host for process in facts[Process]):
+        mine = facts.on(host)
+        here += families(mine[Process], mine[Connection])
     found: list[Fact] = []
-    for family in families(facts[Process], facts[Connection]):
+    for group in across_hosts(here, facts[Connection]):
         drafts = [
-            _Draft(process, family, stacks[process.subject.process], by_pid[process.pid], calls.get(process.pid), told)
+            _Draft(
+                process,
+                family.roles[process.pid],
+                stacks[process.subject.process],
+                by_pid[place_of(process.subject)],
+                calls.get(place_of(process.subject)),
+                told,
+            )
+            for family in group
             for process in family.members
         ]
-        if not any(draft.concerned for draft in drafts) and not any(process.asked for process in family.members):
+        if not any(draft.concerned for draft in drafts) and not any(draft.process.asked for draft in drafts):
             continue
-        found += _job(len([fact for fact in found if isinstance(fact, Job)]), family, drafts, by_pid, facts)
+        found += _job(len([fact for fact in found if isinstance(fact, Job)]), drafts, by_pid, facts)
     return found
 
 
@@ -75,7 +90,7 @@ class _Draft:
     def __init__(
         self,
         process: Process,
-        family: Family,
+        role: Role,
         stacks: Sequence[Stack],
         connections: Sequence[Connection],
         nccl: NcclCall | None = None,
@@ -84,7 +99,7 @@ class _Draft:
         self.process = process
         self.nccl = nccl
         self.ras = ras if process.nccl else ()
-        self.role = family.roles[process.pid]
+        self.role = role
         self.stacks = list(stacks)
         self.connections = connections
         self.seen = [(stack, activity(stack)) for stack in stacks]
@@ -138,18 +153,20 @@ class _Draft:
 
 
 def _job(
-    place: int, family: Family, drafts: Sequence[_Draft], by_pid: Mapping[int, Sequence[Connection]], facts: Facts
+    place: int, drafts: Sequence[_Draft], by_pid: Mapping[Place, Sequence[Connection]], facts: Facts
 ) -> list[Fact]:
-    roles = {draft.process.pid: _role(draft, drafts) for draft in drafts}
-    rank_drafts = [draft for draft in drafts if roles[draft.process.pid] == "rank"]
+    hosts = tuple(dict.fromkeys(draft.process.subject.host for draft in drafts))
+    roles = {place_of(draft.process.subject): _role(draft, drafts) for draft in drafts}
+    rank_drafts = [draft for draft in drafts if roles[place_of(draft.process.subject)] == "rank"]
     sizes = Counter(draft.size for draft in rank_drafts if draft.size)
     size = sizes.most_common(1)[0][0] if sizes else None
     _number_by_position(rank_drafts, size)
     sightings: list[Fact] = []
     ranks: list[JobRank] = []
     for draft in drafts:
-        if roles[draft.process.pid] in ("rank", "launcher", "parent", "data-worker"):
-            row, seen = _rank(place, draft, roles[draft.process.pid])
+        role = roles[place_of(draft.process.subject)]
+        if role in ("rank", "launcher", "parent", "data-worker"):
+            row, seen = _rank(place, draft, role)
             ranks.append(row)
             sightings += seen
     numbered = [row for row in ranks if row.role == "rank"]
@@ -166,13 +183,15 @@ def _job(
         for row in ranks
     ]
     blamed = culprits([row for row in waiting if row.role == "rank"])
-    starters = [draft for draft in drafts if roles[draft.process.pid] == "launcher"]
-    starters += [draft for draft in drafts if roles[draft.process.pid] == "parent" and draft.process.torch]
+    by_role = [(draft, roles[place_of(draft.process.subject)]) for draft in drafts]
+    starters = [draft for draft, role in by_role if role == "launcher"]
+    starters += [draft for draft, role in by_role if role == "parent" and draft.process.torch]
     launcher = next(iter(starters), None)
     job = Job(
-        subject=Subject(host=drafts[0].process.subject.host),
+        subject=Subject(host=hosts[0]),
         source="/proc",
         number=place,
+        hosts=hosts,
         launcher=_launcher_name(launcher, rank_drafts) if launcher else "",
         launcher_pid=launcher.process.pid if launcher else None,
         world_size=size,
@@ -180,7 +199,7 @@ def _job(
         missing=missing,
         complete_here=_complete_here(rank_drafts, missing, size),
         hung=_hung(waiting, missing),
-        culprits=tuple(row.subject.pid for row in blamed if row.subject.pid is not None),
+        culprits=tuple(place_of(row.subject) for row in blamed),
     )
     parted = divergence([row for row in waiting if row.role == "rank"], facts[CallSite])
     return [job, *waiting, *sightings, *([parted] if parted else [])]
@@ -428,6 +447,8 @@ def _complete_here(drafts: Sequence[_Draft], missing: Sequence[int], size: int |
         if draft.init_method.startswith("file://"):
             return True
     addresses = {draft.address for draft in drafts if draft.address}
+    if len({draft.process.subject.host for draft in drafts}) > 1:
+        return False
     return bool(addresses) and all(
         each == "localhost" or each.startswith("127.") or each == "::1" for each in addresses
     )

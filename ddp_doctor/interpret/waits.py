@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddp_doctor.facts.job import Connection, JobRank, StoreKeys
+from ddp_doctor.facts.job import Connection, JobRank, Place, StoreKeys, place_of
 from ddp_doctor.model import Wait
 
 GLOO_KEY = re.compile(r"/default_pg/(\d+)//cpu//\d+/(\d+)$")
@@ -18,7 +18,7 @@ def waits_of(
     rank: JobRank,
     everyone: Sequence[JobRank],
     missing: Iterable[int],
-    connections: Mapping[int, Sequence[Connection]],
+    connections: Mapping[Place, Sequence[Connection]],
     store: StoreKeys | None,
 ) -> tuple[Wait, ...]:
     """For whom one rank waits, as far as the evidence tells; `missing` are ranks that are not here at all."""
@@ -88,8 +88,8 @@ def operation(rank: JobRank) -> str:
     return "point-to-point" if rank.operation in POINT_TO_POINT else rank.operation
 
 
-def _has_joined(other: JobRank, connections: Mapping[int, Sequence[Connection]]) -> bool:
-    mine = connections.get(other.subject.pid or 0, ())
+def _has_joined(other: JobRank, connections: Mapping[Place, Sequence[Connection]]) -> bool:
+    mine = connections.get(place_of(other.subject), ())
     return any(
         each.peer_port == other.master_port and each.state in ("ESTABLISHED", "CLOSE_WAIT") for each in mine
     ) and other.doing not in ("handshake",)
@@ -105,14 +105,14 @@ def _has_published(other: JobRank, rank: JobRank) -> bool:
 
 
 def _mesh(
-    rank: JobRank, others: Sequence[JobRank], connections: Mapping[int, Sequence[Connection]]
+    rank: JobRank, others: Sequence[JobRank], connections: Mapping[Place, Sequence[Connection]]
 ) -> tuple[Wait, ...]:
     """Peers it tries to connect to; else those it has no connection with."""
-    mine = connections.get(rank.subject.pid or 0, ())
+    mine = connections.get(place_of(rank.subject), ())
     listening = {
         (each.local, each.local_port): other.rank
         for other in others
-        for each in connections.get(other.subject.pid or 0, ())
+        for each in connections.get(place_of(other.subject), ())
         if each.state == "LISTEN"
     }
     tried = [each for each in mine if each.state == "SYN_SENT" and each.peer_port != rank.master_port]

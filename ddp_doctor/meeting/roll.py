@@ -26,23 +26,28 @@ class Roll:
         self.sure = sure
         self._here: dict[Key, Attendee] = {}
         self._last_came = 0.0
+        self._entered: tuple[Attendee, ...] | None = None
+        """Everybody in order, until somebody comes or goes: it is asked for many times a second, of thousands."""
 
     def came(self, attendee: Attendee, now: float) -> None:
         """Enter a rank, or enter it again after its connection was lost."""
         if attendee.key not in self._here or self._here[attendee.key].gone:
             self._last_came = now
         self._here[attendee.key] = attendee
+        self._entered = None
 
     def went(self, key: Key, how: str, stayed_s: float) -> None:
         """Mark a rank as gone: `ended` with its process, `left` otherwise."""
         if key in self._here:
             changes = {"gone": how, "stayed_s": round(stayed_s, 2)}
             self._here[key] = msgspec.structs.replace(self._here[key], **changes)
+            self._entered = None
 
     def forget(self, attendees: Sequence[Attendee]) -> None:
         """Strike out those who have had their verdict."""
         for attendee in attendees:
             self._here.pop(attendee.key, None)
+        self._entered = None
 
     def __len__(self) -> int:
         return len(self._here)
@@ -50,7 +55,12 @@ class Roll:
     @property
     def entered(self) -> tuple[Attendee, ...]:
         """Everybody who came, by rank."""
-        return tuple(sorted(self._here.values(), key=lambda each: (each.rank is None, each.rank or 0, str(each.key))))
+        if self._entered is None:
+            by_rank = sorted(
+                self._here.items(), key=lambda each: (each[1].rank is None, each[1].rank or 0, str(each[0]))
+            )
+            self._entered = tuple(attendee for _, attendee in by_rank)
+        return self._entered
 
     @property
     def expected(self) -> int:
@@ -126,6 +136,8 @@ class Roll:
 
 def complete(group: Sequence[Attendee]) -> bool:
     """Whether they are the ranks of one world, each once and each in a process of its own."""
+    if len(group) != (group[0].world_size or 1):
+        return False
     sizes = {each.world_size for each in group}
     if len(sizes) != 1 or any(each.gone for each in group):
         return False

@@ -41,7 +41,7 @@ from ddp_doctor.readers.pyspy_dump import KEPT_ARGUMENTS, read_threads
 from ddp_doctor.signatures import Signature
 
 LAUNCH_VARIABLES = (
-    r"RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|NODE_RANK$|MASTER_|PET_|TORCH|GLOO_|NCCL_|TP_SOCKET|USE_LIBUV$|SLURM_"
+    r"RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|NODE_RANK$|MASTER_|PET_|TORCH|GLOO_|NCCL_|TP_SOCKET|USE_LIBUV$|SLURMD?_"
     r"|OMPI_COMM|PMI_|MPI_LOCAL|PL_|LT_|ACCELERATE_|CUDA_VISIBLE_DEVICES$|LIGHTNING|RAY_|HOME$|XDG_CACHE_HOME$"
 )
 WAITING_FRAMES = r"torch/distributed/|torch/nn/parallel/|torch/multiprocessing/"
@@ -61,9 +61,11 @@ def job_probes(
     native: bool,
     signatures: Callable[[], Sequence[Signature]] = tuple,
     py_spy: tuple[str, ...] = (),
+    only: Mapping[str, str] | None = None,
 ) -> tuple[Probe, ...]:
     """The probes of the jobs that these processes belong to, or of every job on this node.
 
+    Of `every` job the processes are left out that do not have the variables of `only`.
     `signatures` gives what the packs know of log lines; it is called where there is a log.
     `py_spy` is a command that stands for py-spy where it has to be started by somebody else.
     """
@@ -71,7 +73,7 @@ def job_probes(
 
     def take_processes(host: Host, known: Facts) -> Iterator[Observation]:
         del known
-        yield from _processes(host, asked, every)
+        yield from _processes(host, asked, every, only or {})
 
     def take_stacks(host: Host, known: Facts) -> Iterator[Observation]:
         yield from _stacks(host, known, native, py_spy or (installed_py_spy(),))
@@ -240,15 +242,17 @@ def _namespace(pid: str, kind: str) -> int | None:
         return None
 
 
-def _processes(host: Host, asked: frozenset[int], every: bool) -> Iterator[Observation]:
+def _processes(host: Host, asked: frozenset[int], every: bool, only: Mapping[str, str]) -> Iterator[Observation]:
     processes, children, connections, listeners, absents = _read(host, asked)
     found = families(processes, connections)
     wanted: set[int] = set(asked)
     for family in found:
         members = {process.pid for process in family.members}
         above = {pid for process in family.members for pid in process.ancestors}
-        if every or asked & (members | above):
+        if asked & (members | above):
             wanted |= members
+        elif every:
+            wanted |= {process.pid for process in family.members if only.items() <= process.variables.items()}
     yield from (process for process in processes if process.pid in wanted)
     yield from (each for each in (*children, *connections) if each.subject.pid in wanted)
     networks = {process.network for process in processes if process.pid in wanted}

@@ -99,3 +99,25 @@ def test_ray_on_one_node(tmp_path: Path) -> None:
     script = recipe(tmp_path, "ray", "--nodes", "1", "--nproc", "2")
     out = run(sys.executable, script, RAY_DISABLE_IMPORT_WARNING="1", RAY_USAGE_STATS_ENABLED="0")
     assert "no problem found" in out or "2/2 ranks" in out, out
+
+
+TWO_NODES = """
+import os, subprocess, sys
+from ray.cluster_utils import Cluster
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+try:
+    cluster.add_node(num_cpus=1)
+    environ = os.environ | {"RAY_ADDRESS": cluster.address}
+    sys.exit(subprocess.run([sys.executable, *sys.argv[1:]], env=environ, timeout=150).returncode)
+finally:
+    cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_ray_on_a_cluster_of_two_nodes_is_one_report(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    script = recipe(tmp_path, "ray", "--nodes", "2", "--nproc", "1")
+    out = run(sys.executable, "-c", TWO_NODES, script, RAY_USAGE_STATS_ENABLED="0")
+    assert "launched by ray" in out, out
+    assert out.count("ddp-doctor 0.") == 1 and "2 of 2 ranks merged" in " ".join(out.split()), out

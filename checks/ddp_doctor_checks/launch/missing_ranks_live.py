@@ -24,7 +24,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         died = [rank for rank in view.others if rank.state == "exited"]
         yield {
             "summary": f"{numbers(missing)} of world size {view.job.world_size} "
-            f"{'is' if len(missing) == 1 else 'are'} not running on this node; {here} "
+            f"{'is' if len(missing) == 1 else 'are'} not running on {_looked_at(view)}; {here} "
             f"{'waits' if len(view.job.ranks) == 1 else 'wait'} for {'it' if len(missing) == 1 else 'them'}",
             "because": (
                 "the communicator is complete only when every rank has come, and NCCL waits without a time-out"
@@ -41,6 +41,11 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             "confidence": Confidence.POSSIBLE if nameless else Confidence.LIKELY,
             "ranks": missing,
         }
+
+
+def _looked_at(view: JobView) -> str:
+    *others, last = view.job.hosts or ("",)
+    return f"{', '.join(others)} or {last}" if others else "this node"
 
 
 def _nodes(view: JobView) -> Iterator[dict[str, Any]]:

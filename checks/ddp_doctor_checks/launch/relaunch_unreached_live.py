@@ -15,17 +15,18 @@ OUTSIDE = ("user-code", "data", "")
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `RelaunchUnreached.finding`, one set per process whose re-runs stay behind."""
-    processes = {process.pid: process for process in facts[Process]}
+    processes = {process.subject.process: process for process in facts[Process]}
     for view in jobs(facts):
         by_pid = {rank.subject.pid: rank for rank in view.ranks}
         for parent in view.waiting:
-            above = processes.get(parent.subject.pid or 0)
+            above = processes.get(parent.subject.process)
             if above is None:
                 continue
             behind = [
                 rank
                 for rank in view.ranks
-                if (child := processes.get(rank.subject.pid or 0)) is not None
+                if (child := processes.get(rank.subject.process)) is not None
+                and child.subject.host == above.subject.host
                 and child.parent == above.pid
                 and runs_again(child, above)
                 and _stays_behind(rank)

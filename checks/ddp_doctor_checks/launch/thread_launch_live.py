@@ -43,13 +43,17 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
 
 def launchers_in_threads(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `ThreadLaunch.finding`: ranks that started the others by their command line, off the main thread."""
-    processes = {process.pid: process for process in facts[Process]}
+    processes = {process.subject.process: process for process in facts[Process]}
     for view in jobs(facts):
         for rank in view.ranks:
-            above = processes.get(rank.subject.pid or 0)
+            above = processes.get(rank.subject.process)
             if above is None or rank.thread in (None, above.pid) or not rank.has_stack:
                 continue
-            started = [each for each in processes.values() if each.parent == above.pid and runs_again(each, above)]
+            started = [
+                each
+                for each in processes.values()
+                if each.subject.host == above.subject.host and each.parent == above.pid and runs_again(each, above)
+            ]
             if not started:
                 continue
             # of one that was not looked into nobody knows whether it hangs for this

@@ -88,7 +88,11 @@ def _file(rank: JobRank, process: Process, view: JobView, processes: Mapping[Any
         )
     elif process.system_call in ("read", "pread64", "readv", "write", "fsync") and process.file:
         asks = process.descriptor == 0 and process.system_call == "read"
-        ended = [each.pid for each in processes.values() if each.gone and each.parent == process.pid]
+        ended = [
+            each.pid
+            for each in processes.values()
+            if each.gone and each.subject.host == process.subject.host and each.parent == process.pid
+        ]
         summary = (
             f"{rank.name} asks for input at {rank.where} and waits for an answer on its standard input ({shown})"
             if asks

@@ -146,6 +146,7 @@ def test_different_releases() -> None:
 def test_a_stopped_rank() -> None:
     finding = the_finding(RankStopped, attendee(0), attendee(1, gone="stopped"), attendance(2, 0))
     assert gravity(finding) == ("error", "certain") and finding.fixes[0].commands == ("kill -CONT 4101",)
+    assert "DDP101" not in finding.explains  # a rank that has not come is no echo of one that is stopped
 
 
 def test_a_host_that_fell_silent_is_stopped_and_one_that_was_lost_is_missing() -> None:
