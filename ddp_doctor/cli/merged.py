@@ -253,7 +253,7 @@ def _report(verdict: Verdict) -> Report:
 def _merged(party: Sequence[Attendee], attendance: Attendance) -> str | None:
     """How the ranks were merged; None where rank 0 is on a host that these could not reach."""
     here = len(party)
-    if attendance.by == "alone" or (attendance.lost and 0 in attendance.missing):
+    if attendance.by == "alone" or (attendance.lost and 0 in (*attendance.missing, *attendance.stopped)):
         return None if attendance.lost else f"{here} of {attendance.world_size} ranks here"
     if here == 1:
         return f"1 of {attendance.world_size} ranks came"

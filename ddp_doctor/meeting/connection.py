@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import struct
+import termios
 
 from ddp_doctor.meeting.messages import LENGTH_BYTES, MOST_SAID, Message, framed, unframed
 
@@ -31,6 +34,12 @@ class Connection:
     def unsent(self) -> bool:
         """Whether something waits for the peer to read."""
         return bool(self._out)
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the kernel at the other end has taken all that was sent."""
+        waiting = fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        return not self.unsent and struct.unpack("i", waiting)[0] == 0
 
     def send(self, message: Message | bytes) -> None:
         """Queue a message (or one that is framed already) and send what the peer takes now."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import selectors
 import socket
-import struct
-import termios
 import time
 from collections.abc import Callable, Iterator
 
@@ -30,6 +27,7 @@ from ddp_doctor.meeting.messages import (
 MOURNING_SECONDS = 0.3
 """A process that dies closes its sockets before it is gone."""
 MOST_AT_ONCE = 256
+QUIET_SECONDS = 2.5
 SILENCE_SECONDS = 8.0
 """A machine that has told twice a second that it lives, and has said nothing for so long, is stopped or cut off."""
 
@@ -50,15 +48,13 @@ class Guest:
         """Which one says that it lives, by this connection; empty for a single rank."""
         self.heard = 0.0
 
+    def quiet(self, now: float) -> bool:
+        """Whether a machine that told that it lives has missed several times to do so, and is not called silent yet."""
+        return bool(self.machine) and QUIET_SECONDS < now - self.heard <= SILENCE_SECONDS
+
     def silent(self, now: float) -> bool:
         """Whether a machine that told that it lives does so no more."""
         return bool(self.machine) and now - self.heard > SILENCE_SECONDS
-
-    @property
-    def acknowledged(self) -> bool:
-        """Whether the kernel at the other end has taken all that was sent."""
-        waiting = fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, b"\0" * 4)
-        return not self.connection.unsent and struct.unpack("i", waiting)[0] == 0
 
 
 class Guests:

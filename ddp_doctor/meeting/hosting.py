@@ -111,6 +111,8 @@ class Hosting:
         self._pulse: Pulse | None = None
         self._pulsed = self._heard = self._looked = self._opened
         self._passed_on = False
+        self._host: Attendee | None = None
+        """Who hosts the job, where that is another machine."""
         self._neighbours = Neighbours(me, terms, self._pass_down)
 
     def run(self) -> Verdict | None:
@@ -233,13 +235,24 @@ class Hosting:
         self._guests.say(framed(tries), lambda guest: guest.machine == machine)
 
     def _here(self) -> list[Attendee]:
-        return [each for each in self._roll.entered if each.machine == self._me.machine and not each.gone]
+        """The ranks of this machine that may live; a host that another took over from has `left`."""
+        return [each for each in self._roll.entered if each.machine == self._me.machine and each.gone in ("", "left")]
 
-    def _silent(self, now: float) -> dict[str, bool]:
-        """Machines from which nothing comes any more, and whether their kernels still take what is sent."""
+    def _silent(self, now: float) -> dict[Key, bool]:
+        """Ranks from whose host nothing comes any more, and whether its kernel still takes what is sent."""
         guests = [guest for guest in self._guests if guest.machine]
-        alive = {guest.machine for guest in guests if not guest.silent(now)}
-        return {guest.machine: guest.acknowledged for guest in guests if guest.machine not in alive}
+        alive = {key for guest in guests if not guest.silent(now) for key in guest.keys}
+        return {
+            key: guest.connection.acknowledged
+            for guest in guests
+            if guest.silent(now)
+            for key in guest.keys
+            if key not in alive
+        }
+
+    def _machines_lost(self, now: float) -> set[str]:
+        guests = [guest for guest in self._guests if guest.machine]
+        return {guest.machine for guest in guests} - {guest.machine for guest in guests if not guest.silent(now)}
 
     def _up(self, message: Message) -> None:
         if self._upstream.connection is not None:
@@ -257,7 +270,9 @@ class Hosting:
                 self._up(said)
         for message in connection.receive():
             self._heard = now
-            if isinstance(message, Tries):
+            if isinstance(message, Welcome):
+                self._host = message.host
+            elif isinstance(message, Tries):
                 self._neighbours.take(message)
             elif isinstance(message, Pulse):
                 self._pulse = message
@@ -268,6 +283,10 @@ class Hosting:
                 return message
         silent = now - self._heard > self._patience
         if connection.closed or silent:
+            if silent and not connection.closed and self._host is not None and connection.acknowledged:
+                # the kernel there takes what is sent, and the process is stopped, or as good as that
+                self._roll.came(self._host, now)
+                self._roll.went(self._host.key, "silent", 0.0)
             self._guests.unwatch(connection)
             self._passed_on = False
             self._neighbours.forget()
@@ -278,10 +297,12 @@ class Hosting:
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
             silent = self._silent(now)
-            unseen = self._unseen(set(silent))
+            mute = self._machines_lost(now)
+            unseen = self._unseen(mute)
             if self._upstream.listener is not None:
-                self._neighbours.lead(now, self._here, set(silent), self._settled(now), not unseen)
-            waited_for = unseen or self._neighbours.pending(now, set(silent))
+                self._neighbours.lead(now, self._here, mute, self._settled(now), not unseen)
+            quiet = any(guest.quiet(now) for guest in self._guests)
+            waited_for = unseen or quiet or self._neighbours.pending(now, mute)
             kept = waited_for and now < self._end + self._observed_s
             if kept and now >= self._end and not self._missed and self._terms.missed is not None:
                 self._missed = True
@@ -314,11 +335,11 @@ class Hosting:
             )
         return self._observing is not None or not hosts <= self._seen.keys()
 
-    def _look_for_stopped(self, silent: dict[str, bool]) -> None:
+    def _look_for_stopped(self, silent: dict[Key, bool]) -> None:
         """A stopped process holds its connection; only the kernel of its machine tells."""
         for each in self._roll.entered:
-            if each.machine in silent and not each.gone:
-                self._roll.went(each.key, "silent" if silent[each.machine] else "cut-off", each.stayed_s)
+            if each.key in silent and not each.gone:
+                self._roll.went(each.key, "silent" if silent[each.key] else "cut-off", each.stayed_s)
             elif tuple(each.key) in self._neighbours.stopped:
                 self._roll.went(each.key, "stopped", each.stayed_s)
             if each.machine != self._me.machine or each.subject.pid is None or each.gone == "ended":

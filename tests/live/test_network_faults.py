@@ -7,6 +7,7 @@ host says by itself. `hosts` have to be named, `words` stand in the summary in t
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -271,6 +272,29 @@ def test_a_host_that_is_stopped_is_named(tmp_path: Path, local: int) -> None:
     found = said[0].found()
     assert list(found) == ["DDP608"] and said[0].seconds < MOST_SECONDS, (said[0].seconds, found)
     assert found["DDP608"]["hosts"] == ["node1"] and found["DDP608"]["ranks"] == [each + local for each in range(local)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_stopped_rank_of_a_host_is_named(tmp_path: Path, number: int) -> None:
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        job = Started(hosts, "--format", "json", local=2)
+        _wait_for_meeting(hosts[0], hosts[1])
+        job.signal(job.processes[1][number], signal.SIGSTOP)
+        said = job.said(patience=25.0)
+    found = said[0].found()
+    assert list(found) == ["DDP608"] and said[0].seconds < MOST_SECONDS, (said[0].seconds, found)
+    assert found["DDP608"]["hosts"] == ["node1"] and found["DDP608"]["ranks"] == [2 + number]
+
+
+@pytest.mark.slow
+def test_the_host_of_rank_zero_is_stopped(tmp_path: Path) -> None:
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        job = Started(hosts, "--format", "json")
+        _wait_for_meeting(hosts[0], hosts[1])
+        job.stop(0)
+        said = job.said(patience=25.0)
+    assert "DDP608 rank-stopped: rank 0 on node0 came and then fell silent" in said[1].errors
 
 
 @pytest.mark.slow
