@@ -189,25 +189,29 @@ class Hosting:
         here = [each for each in self._roll.entered if each.machine == self._me.machine]
         # rank 0's environment says most: it opens the store
         leader = min(here, key=lambda each: (each.rank is None, each.rank or 0), default=self._me)
+        if self._observing is not None and self._observing.done:
+            self._observed(self._observing.result or [], now)
         if self._observing is None:
             complete = len(here) >= (leader.local_world_size or leader.world_size or 1)
             again = self._me.subject.host in self._seen
             if again and self._terms.thorough:
                 return
             due = leader.rank == 0 or complete or now - self._opened >= self._terms.observe_after_s
+            # rank 0 may have come while the machine was looked at as another sees it
             if now < self._end and (due if not again else leader.rank == 0 != self._leader.rank):
                 self._leader = leader
                 if (leader.local_world_size or 0) < (leader.world_size or 1):
                     self._neighbours.look(leader)
                 self._observing = Task(lambda: self._work.observe(leader), "observations")
-        elif self._observing.done:
-            self._seen[self._me.subject.host] = self._observing.result or []
-            self._observing = None
-            if self._leader.rank != 0 and self._work.ahead(self._leader, self._seen[self._me.subject.host]):
-                self._ahead = True
-                self._end = min(self._end, now + AHEAD_SECONDS)
-            if self._upstream.connection is not None and self._passed_on:
-                self._up(Saw(self._me.subject.host, self._seen[self._me.subject.host]))
+
+    def _observed(self, tables: Tables, now: float) -> None:
+        self._seen[self._me.subject.host] = tables
+        self._observing = None
+        if self._leader.rank != 0 and self._work.ahead(self._leader, tables):
+            self._ahead = True
+            self._end = min(self._end, now + AHEAD_SECONDS)
+        if self._upstream.connection is not None and self._passed_on:
+            self._up(Saw(self._me.subject.host, tables))
 
     def _settled(self, now: float) -> bool:
         return self._roll.settled(now) or now >= self._end

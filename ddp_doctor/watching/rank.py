@@ -7,9 +7,11 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ddp_doctor.host import Host
+from ddp_doctor.meeting.identity import state
 from ddp_doctor.model import Report
 from ddp_doctor.render import text
 from ddp_doctor.running_job import examine_running
@@ -21,6 +23,8 @@ SECONDS_PER_RANK = 0.7
 """Between the looks of two ranks of one node, so that they do not all examine at the same moment."""
 SECONDS_TO_REPORT = 10.0
 """What the last of the node's ranks may take for its report once it was its turn, before the others no longer wait."""
+SECONDS_TO_HOLD = 2.0
+"""For so long a rank that was stopped waits until the others of its node are, and all end."""
 SECONDS_TO_ABORT = 5.0
 
 
@@ -32,6 +36,7 @@ class Rank:
         self._after = after
         self._began = began
         self._abort = abort
+        self._held = False
         self._host: Host | None = None
         # as seen all along: a rank may leave its block, or be aborted
         self._inside = _known()
@@ -41,6 +46,9 @@ class Rank:
         """End what is under way; nothing of it stays."""
         if self._host is not None:
             self._host.close()
+        if self._held:
+            # it has left its block in the moment in which it was stopped
+            _send(self._pid, signal.SIGCONT)
 
     def watch(self) -> None:
         """Look until all ranks are through or the job hangs, and then say so."""
@@ -59,7 +67,7 @@ class Rank:
                 told_slow = True
                 self._report(seen)
             time.sleep(pause_between_looks(self._after))
-        examined = _mark(EXAMINED, self._pid)
+        examined = _mark(EXAMINED, self._pid, int(self._abort))
         if self._abort:
             self._wait_for_the_others((len(self._inside) - turn) * SECONDS_PER_RANK + SECONDS_TO_REPORT)
             self._end_rank()
@@ -106,28 +114,26 @@ class Rank:
         return not any(rank < mine and pid in self._inside for pid, rank in seen.pids.items())
 
     def _wait_for_the_others(self, seconds: float) -> None:
-        """Until all ranks of the node were examined, and then until those of a higher number have ended.
+        """Until all ranks of the node were examined, and then until all of them that are to end stand still.
 
-        A rank that ends while others are examined would look like the cause; and the lowest, which as a rule serves the
-        store, would take the others with it by an error of the connection.
+        A rank that ends while others are examined would look like the cause; and one that still runs when another ends
+        would leave with an error of their connection before its own signal comes.
         """
-        others = {pid: number for pid, number in self._inside.items() if pid != self._pid}
-        later = [pid for pid, number in others.items() if (number, pid) > (self._number, self._pid)]
-        examined_until = time.monotonic() + seconds
-        while time.monotonic() < examined_until and any(map(_lives, others.keys() - _marked(EXAMINED).keys())):
-            time.sleep(SECONDS_BETWEEN_ASKING)
-        ended_until = time.monotonic() + SECONDS_TO_ABORT
-        while time.monotonic() < ended_until and any(map(_lives, later)):
-            time.sleep(SECONDS_BETWEEN_ASKING)
+        others = self._inside.keys() - {self._pid}
+        _wait(seconds, lambda: not any(map(_lives, others - _marked(EXAMINED).keys())))
+        ending = [pid for pid, aborts in _marked(EXAMINED).items() if aborts and pid in others]
+        if ending:
+            self._held = True
+            _send(self._pid, signal.SIGSTOP)
+            _wait(SECONDS_TO_HOLD, lambda: not any(_lives(pid) and state(pid) != "T" for pid in ending))
 
     def _end_rank(self) -> None:
         _say(f"on_hang='abort': ending PID {self._pid}")
         for number in (signal.SIGABRT, signal.SIGKILL):
-            try:
-                os.kill(self._pid, signal.SIGCONT)
-                os.kill(self._pid, number)
-            except ProcessLookupError:
+            # where it is stopped the signal waits, and is the first that it sees when it goes on
+            if not (_send(self._pid, number) and _send(self._pid, signal.SIGCONT)):
                 return
+            self._held = False
             time.sleep(SECONDS_TO_ABORT)
 
     @staticmethod
@@ -144,11 +150,11 @@ def _known() -> dict[int, int]:
     return _marked(INSIDE)
 
 
-def _mark(name: str, pid: int) -> socket.socket | None:
+def _mark(name: str, pid: int, number: int) -> socket.socket | None:
     """Let the processes beside other ranks see this of that rank: an abstract name that ends with the socket."""
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        mark.bind(f"\0{name}{pid} 0")
+        mark.bind(f"\0{name}{pid} {number}")
     except OSError:
         mark.close()
         return None
@@ -167,13 +173,22 @@ def _marked(name: str) -> dict[int, int]:
 
 def _lives(pid: int) -> bool:
     """Whether the process is there and is not a zombie."""
+    return state(pid) not in ("", "Z", "X")
+
+
+def _send(pid: int, number: int) -> bool:
+    """Send a signal; whether the process is still there."""
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-            not in "ZX"
-        )
-    except OSError:
+        os.kill(pid, number)
+    except ProcessLookupError:
         return False
+    return True
+
+
+def _wait(seconds: float, until: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + seconds
+    while not until() and time.monotonic() < give_up:
+        time.sleep(SECONDS_BETWEEN_ASKING)
 
 
 def _say(words: str) -> None:

@@ -13,7 +13,7 @@ import time
 
 NAME = "ddp-doctor watches "
 NUMBERS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "RANK")
-LOADING_SECONDS = 2.5
+LOADING_SECONDS = 5.5
 """What loading the doctor and a first look take, so that it reports when the time is up and not later."""
 
 

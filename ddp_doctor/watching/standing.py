@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
+
+import msgspec
 
 from ddp_doctor.facts.job import JobRank, JobView, jobs
 from ddp_doctor.model import Confidence, Facts, Report, Severity, Stage
 from ddp_doctor.running_job import Examined
+from ddp_doctor.watching.progress import Done, done, got_on
 
 AGAIN_SECONDS = 0.5
 """Between the two looks that have to agree before a job is called hung."""
-AHEAD_SECONDS = 1.2
+PROGRESS_SECONDS = 4.0
+"""For so long a rank that is merely elsewhere, and uses no processor, is given to show that it gets on."""
+AHEAD_SECONDS = PROGRESS_SECONDS
 """The first of them is taken so long before the time is up, so that the report comes when it is."""
+NOT_YET_THERE = ("DDP604", "DDP505", None)
+"""What may be said of a rank that has not come, without a proof that it never will."""
+IN_ITS_OWN_CODE = ("user-code", "importing", "data", "")
 PATIENCE = 4
 """A job in which those that the others wait for still work is reported only after so many times `after`."""
 MOST_UNCLEAR = 3
@@ -39,6 +47,8 @@ class Look(NamedTuple):
     """Where the rank stands that the others wait for, if it still works."""
     places: frozenset[tuple[object, ...]]
     """Which process stands where."""
+    late: frozenset[int] = frozenset()
+    """PIDs of the ranks that the job waits for, where they use no processor and nothing proves that they never come."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -50,16 +60,31 @@ def look_at(examined: Examined) -> Look:
     """What an examination says about the initialisation of the jobs it saw."""
     views = jobs(examined.facts)
     slow = ""
+    late: frozenset[int] = frozenset()
     standing = Standing.EARLY
     if views:
         standings = [_standing(view, examined.report) for view in views]
         standing = next(each for each in ORDER if each in standings)
         working = [rank for view in views for rank in view.culprits() if works(rank)]
-        slow = f"{working[0].name} still works in {working[0].where or working[0].doing}" if working else ""
-    return Look(examined.report, standing, slow, _places(examined.facts))
+        not_yet = [] if working or standing is not Standing.HUNG else _not_yet_there(views, examined.report)
+        late = frozenset(rank.subject.pid for rank in not_yet if rank.subject.pid is not None)
+        slow = "".join(f"{each.name} still works in {each.where or each.doing}" for each in (working or not_yet)[:1])
+    return Look(examined.report, standing, slow, _places(examined.facts), late)
 
 
 ORDER = (Standing.HUNG, Standing.SLOW, Standing.UNCLEAR, Standing.EARLY, Standing.THROUGH)
+
+
+def _not_yet_there(views: Iterable[JobView], report: Report) -> list[JobRank]:
+    """The ranks that a job waits for, or all of one that has not begun, where they are merely somewhere else."""
+    if report.verdict.finding not in NOT_YET_THERE or report.verdict.confidence is Confidence.CERTAIN:
+        return []
+    blamed = [rank for view in views for rank in view.culprits() or view.ranks if rank.role == "rank"]
+    elsewhere = all(
+        rank.state == "waiting" and rank.doing in IN_ITS_OWN_CODE and not rank.waits_for and not in_init(rank)
+        for rank in blamed
+    )
+    return blamed if elsewhere else []
 
 
 def works(rank: JobRank) -> bool:
@@ -126,6 +151,16 @@ def _places(facts: Facts) -> frozenset[tuple[object, ...]]:
     )
 
 
+def _slow(look: Look) -> Look:
+    """What looked like a hang, of a rank that gets on: what is said of it is no error."""
+    milder = tuple(
+        msgspec.structs.replace(each, severity=Severity.WARNING) if each.id in NOT_YET_THERE else each
+        for each in look.report.findings
+    )
+    report = msgspec.structs.replace(look.report, findings=milder)
+    return look._replace(standing=Standing.SLOW, report=report)
+
+
 def first_look(began: float, after: float) -> float:
     """When to look first at a job whose initialisation began at that time."""
     return began + after - min(AHEAD_SECONDS, after / 3)
@@ -144,8 +179,11 @@ def settle(
     began: float,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
+    done: Callable[[Iterable[int], Collection[int]], dict[int, Done]] = done,
 ) -> Look:
     """Look at a job until it is through, hangs at two looks, is slow for too long, or nobody waits any more.
+
+    A rank that is merely late hangs if besides it has done nothing between the two.
 
     `began` is the monotonic time at which its first rank came to init. `note` is told once that it is slow.
     """
@@ -154,10 +192,14 @@ def settle(
     while True:
         seen = look()
         if seen.standing is Standing.HUNG:
-            sleep(max(AGAIN_SECONDS, began + after - clock()))
+            before = done(seen.late, seen.pids)
+            sleep(max(PROGRESS_SECONDS if seen.late else AGAIN_SECONDS, began + after - clock()))
             again = look()
             if again.standing is Standing.HUNG and again.places == seen.places:
-                return again
+                now = done(before, seen.pids)
+                if not before or not all(got_on(before[pid], now[pid]) for pid in before):
+                    return again
+                again = _slow(again)
             seen = again
         if seen.standing in (Standing.THROUGH, Standing.EARLY):
             return seen

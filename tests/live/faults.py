@@ -73,6 +73,8 @@ class Fault:
     """Whether what it prints goes to one file, as of a launcher; else nowhere."""
     network: tuple[str, ...] = ()
     """`ip` commands that break the network between the hosts A (10.77.0.1) and B (10.77.0.2)."""
+    watch_is_silent: bool = False
+    """Whether `watch` leaves it alone: initialisation is over, and what the others wait for is at work."""
 
     @property
     def needs_nccl(self) -> tuple[str, ...]:
@@ -243,9 +245,9 @@ FAULTS: tuple[Fault, ...] = (
           (Part("started.py", ("fork",), {"HOW": "busy", "MASTER_PORT": PORT}),),
           "a forked rank without RANK in its environment is busy before init", marks=2, settle=2.0),
     Fault("rank-1-evaluates", ("DDP604", "DDP601"), (1,), ranks(2, "collectives.py", HOW="evaluates", ODD="1"),
-          "rank 1 computes while the other waits in a collective"),
+          "rank 1 computes while the other waits in a collective", watch_is_silent=True),
     Fault("rank-1-computes-for-ever", ("DDP604", "DDP601"), (1,), (rank(0, 2), rank(1, 2, MODE="compute")),
-          "rank 1 never calls the collective"),
+          "rank 1 never calls the collective", watch_is_silent=True),
     Fault("rank-0-stopped-mid-init", ("DDP608",), (0,), ranks(2, "die_mid.py", HOW="stop"), "rank 0, the store's host, is stopped",
           settle=2.5, quick=True),
     Fault("rank-1-stopped-before-init", ("DDP608",), (1,), (rank(0, 2), rank(1, 2, MODE="stop-first")), "rank 1 is stopped before init"),

@@ -79,6 +79,14 @@ def test_a_port_that_somebody_holds_is_named_to_all() -> None:
     assert heard["verdict"] == "DDP112" and heard["raised"]
 
 
+def test_rank_0_may_come_while_the_machine_is_looked_at_as_another_rank_sees_it() -> None:
+    ranks = change(world(3), 0, "late=1")
+    with closing(socket.socket()) as holder:
+        holder.bind(("", int(ranks[0].variables["MASTER_PORT"])))
+        holder.listen()
+        assert agreed(meet(ranks, 30), 30)["verdict"] == "DDP112"
+
+
 def test_the_host_of_the_meeting_may_die() -> None:
     ranks = world(4)[:3]
     told = meet([Rank(ranks[0].variables, "die=3"), *(Rank(each.variables, "late=1") for each in ranks[1:])], 8)

@@ -259,16 +259,26 @@ def test_a_launcher_off_the_main_thread_whose_child_never_comes(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("after", "seconds"), [("5", "15"), pytest.param("20", "90", marks=pytest.mark.slow)], ids=["15 s", "90 s"]
 )
-def test_a_start_that_is_slow_and_works_is_not_called_hung(mark: str, after: str, seconds: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("computes", b""), ("prints", b"waiting for the data\n"), ("reads", b"")],
+    ids=["computes", "prints", "reads"],
+)
+def test_a_start_that_is_slow_and_works_is_not_called_hung(
+    mark: str, how: str, said: bytes, after: str, seconds: str
+) -> None:
     name, _, value = mark.partition("=")
     process = start(
         sys.executable, str(HANGS / "slow_start.py"), options=("--after", after, "--kill"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(**{name: value, "SECONDS": seconds}),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(**{name: value, "SECONDS": seconds, "HOW": how}),
     )  # fmt: skip
     out, error = process.communicate(timeout=200)
     assert process.returncode == 7, error
     # the two ranks write to one pipe, in either order
-    assert sorted(out) == sorted(b"rank 0 of 2 is through\nrank 1 of 2 is through\n")
+    last = out[-2 * len(b"rank 0 of 2 is through\n") :]
+    assert out == said * int(seconds) + last
+    assert sorted(last) == sorted(b"rank 0 of 2 is through\nrank 1 of 2 is through\n")
     assert b"not hung: rank 1 still works in slow_start.py" in error
     assert b"error[" not in error and b"the job hangs" not in error
 

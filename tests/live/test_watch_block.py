@@ -128,9 +128,17 @@ def test_ranks_that_hang_are_aborted_after_they_were_examined() -> None:
     with job(*ranks(3, 0, 1), HOW="init", AFTER="6", ON_HANG="abort") as both:
         ends = [process.communicate(timeout=60)[1] for process in both]
         codes = [process.returncode for process in both]
-    assert codes == [-signal.SIGABRT, -signal.SIGABRT]
+    assert codes == [-signal.SIGABRT, -signal.SIGABRT], ends
     assert "error[DDP101]" in ends[0] and "DDP606" not in ends[0]
     assert "its report is /tmp/" in ends[1]
+
+
+def test_no_rank_leaves_by_an_error_of_its_connection_to_one_that_was_aborted_before() -> None:
+    with job(*ranks(3, 0, 1, 2), HOW="collective", AFTER="9", ON_HANG="abort") as three:
+        ends = [process.communicate(timeout=90)[1] for process in three]
+        codes = [process.returncode for process in three]
+    assert codes == [-signal.SIGABRT] * 3, ends
+    assert "error[DDP60" in ends[0] and "Traceback" not in "".join(ends)
 
 
 def test_threads_as_ranks_are_named_once() -> None:

@@ -43,6 +43,11 @@ else:
             time.sleep(float(os.environ["SECONDS"]))
         elif how == "works":
             prepare_dataset(float(os.environ["SECONDS"]))
+        elif how == "collective":
+            init()
+            if dist.get_rank() == dist.get_world_size() - 1:
+                time.sleep(600)
+            dist.barrier()
         else:
             init()
     print("outside", flush=True)

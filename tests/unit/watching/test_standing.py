@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ from job_facts import busy as at_work, collective, job, waiting
 from ddp_doctor.facts.job import JobRank
 from ddp_doctor.model import Confidence, Facts, Finding, Report, Severity, Stage, Target, Tool, Verdict, VerdictStatus
 from ddp_doctor.running_job import Examined
-from ddp_doctor.watching.standing import Look, Standing, look_at, settle
+from ddp_doctor.watching.progress import Done
+from ddp_doctor.watching.standing import PROGRESS_SECONDS, Look, Standing, look_at, settle
 
 
 def examined(ranks: Iterable[JobRank], status: VerdictStatus, hung: bool | None = None) -> Examined:
@@ -92,9 +93,15 @@ DONE = look_at(examined([at_work(0, **THROUGH)], "healthy", False))
 UNCLEAR = look_at(examined([collective(0, "barrier", 1), collective(1, "barrier", 0)], "unknown"))
 
 
-def settled(*looks: Look, after: float = 120.0) -> tuple[Look, int, float, list[str]]:
-    """What it settles for, after how many looks and how many seconds, and what it noted; the last look repeats."""
+def settled(*looks: Look, after: float = 120.0, moves: int = 0) -> tuple[Look, int, float, list[str]]:
+    """What it settles for, after how many looks and how many seconds, and what it noted; the last look repeats.
+
+    Late ranks move so many bytes from look to look.
+    """
     now, taken, noted = [after], [], []
+
+    def done(pids: Iterable[int], others: Collection[int]) -> dict[int, Done]:
+        return {pid: Done(now[0], moves * len(taken), {}) for pid in pids}
 
     def look() -> Look:
         taken.append(looks[min(len(taken), len(looks) - 1)])
@@ -103,7 +110,7 @@ def settled(*looks: Look, after: float = 120.0) -> tuple[Look, int, float, list[
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    end = settle(look, after, note=noted.append, began=0.0, sleep=sleep, clock=lambda: now[0])
+    end = settle(look, after, note=noted.append, began=0.0, sleep=sleep, clock=lambda: now[0], done=done)
     return end, len(taken), now[0], noted
 
 
@@ -111,6 +118,22 @@ def test_a_hang_is_looked_at_twice_before_it_is_one() -> None:
     end, looks, seconds, noted = settled(HUNG)
     assert (end, looks, noted) == (HUNG, 2, [])
     assert seconds < 121
+
+
+def test_a_late_rank_that_uses_no_processor_hangs_unless_it_moves_data() -> None:
+    late = examined([waiting(0, 1), at_work(1, **IDLE)], "problem")
+    finding = Finding(
+        id="DDP604", name="slow-rank", severity=Severity.ERROR, confidence=Confidence.LIKELY, summary="", because=""
+    )
+    verdict = Verdict(status="problem", finding="DDP604", confidence=Confidence.LIKELY)
+    look = look_at(late._replace(report=msgspec.structs.replace(late.report, verdict=verdict, findings=(finding,))))
+    assert look.standing is Standing.HUNG and len(look.late) == 1
+    end, looks, seconds, _ = settled(look)
+    assert (end.standing, looks, seconds) == (Standing.HUNG, 2, 120 + PROGRESS_SECONDS)
+    end, _, seconds, noted = settled(look, moves=10)
+    assert end.standing is Standing.SLOW and seconds >= 480
+    assert [each.severity for each in end.report.findings] == [Severity.WARNING]
+    assert noted == ["rank 1 still works in train.py:88 prepare_dataset"]
 
 
 def test_what_moves_between_two_looks_is_looked_at_again() -> None:
