@@ -231,6 +231,12 @@ def run(
         int | None,
         _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
     ] = None,
+    share: Annotated[
+        Path | None,
+        _option(
+            "--share", metavar="DIR", help="Folder that all hosts see, for hosts that cannot meet over the network."
+        ),
+    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
@@ -251,6 +257,7 @@ def run(
         timeout=timeout,
         probe_timeout=probe_timeout,
         python=python,
+        share=share,
     )
     shared.out.failing_nodes = failing_nodes
     shared.out.one_of_many = alone and any(name in os.environ for name in NAMES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ def examine_rank(out: Output, wish: Wish, launcher: Launcher, *, wait: float | N
     who = identity(os.environ, spawned=False, script=COMMON_SCRIPT, meet_port=meet_port)
     by_hand = launcher.name == "by hand"
     examination = Examination(out, wish, ending, expects=wait is not None or not by_hand)
-    rank = _Rank(out, examination, me, who, ending, attempt, by_hand)
+    rank = _Rank(out, examination, me, who, ending, attempt, by_hand, wish)
     return rank.take_part(wait or default_wait(launcher), wish.timeout)
 
 
@@ -77,7 +78,9 @@ class _Rank:
         ending: Ending,
         attempt: Attempt,
         by_hand: bool,
+        wish: Wish,
     ) -> None:
+        self._wish = wish
         self._out, self._examination, self._me, self._who = out, examination, me, who
         self._ending, self._attempt, self._by_hand = ending, attempt, by_hand
         self._own_code: int | None = None
@@ -91,6 +94,7 @@ class _Rank:
             speak=lambda verdict: self._speak(_report(verdict)),
             missed=self._missed,
             survey=self._examination.survey,
+            share=self._wish.share,
             stopped=lambda: bool(self._ending.how),
         )
         attended = attend(
@@ -223,7 +227,7 @@ class Examination:
             keep=self._out.keep,
             interrupted=self._ending.how,
         )
-        merged = _merged(party, attendance)
+        merged = _merged(party, attendance, self._wish.share)
         return msgspec.structs.replace(
             report,
             target=report.target
@@ -250,9 +254,11 @@ def _report(verdict: Verdict) -> Report:
     return msgspec.msgpack.decode(verdict.judgement, type=Report)
 
 
-def _merged(party: Sequence[Attendee], attendance: Attendance) -> str | None:
+def _merged(party: Sequence[Attendee], attendance: Attendance, share: Path | None) -> str | None:
     """How the ranks were merged; None where rank 0 is on a host that these could not reach."""
     here = len(party)
+    if attendance.by == "folder":
+        return f"{here} of {attendance.world_size} ranks merged over the shared folder {share}"
     if attendance.by == "alone" or (attendance.lost and 0 in (*attendance.missing, *attendance.stopped)):
         return None if attendance.lost else f"{here} of {attendance.world_size} ranks here"
     if here == 1:

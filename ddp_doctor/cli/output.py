@@ -100,8 +100,11 @@ class Output:
             sys.stderr.flush()
         code = self.code(report)
         if self.failing_nodes is not None:
+            from ddp_doctor.rank.failing_nodes import failing_nodes
+
+            line = ",".join(failing_nodes(report, os.environ))
             try:
-                _write(self.failing_nodes, ",".join(failing_nodes(report)) + "\n" * bool(failing_nodes(report)))
+                _write(self.failing_nodes, f"{line}\n" if line else "")
             except OSError as error:
                 self.say(f"cannot write {self.failing_nodes}: {error.strerror}")
                 code = 3
@@ -226,17 +229,6 @@ def _write(path: Path, text: str) -> None:
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def failing_nodes(report: Report) -> tuple[str, ...]:
-    """The hosts that errors are laid on; one that all hosts of a larger job share is no node's own."""
-    everybody = set(report.target.hosts)
-    at_fault = set[str]()
-    for finding in report.findings:
-        own = len(everybody) < 2 or set(finding.hosts) < everybody
-        if finding.severity is Severity.ERROR and own and not _undecided(report, finding.id):
-            at_fault.update(finding.hosts)
-    return tuple(sorted(at_fault))
 
 
 def _undecided(report: Report, finding: str) -> bool:
