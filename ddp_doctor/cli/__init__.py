@@ -57,7 +57,7 @@ def with_default_command(arguments: list[str]) -> list[str]:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[0] == "attach" and not _pauses(arguments):
+    if arguments[0] in ("attach", "observe") and not _pauses(arguments):
         from ddp_doctor.courtesy import give_way
 
         # before anything is imported: that is a third of what looking at a job takes
