@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faults import CONTROLS, PORT, Fault
 from jobs import HANGS, free_port, without_paths
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
@@ -281,6 +282,41 @@ def test_a_start_that_is_slow_and_works_is_not_called_hung(
     assert sorted(last) == sorted(b"rank 0 of 2 is through\nrank 1 of 2 is through\n")
     assert b"not hung: rank 1 still works in slow_start.py" in error
     assert b"error[" not in error and b"the job hangs" not in error
+
+
+TRAINING = [
+    each
+    for each in CONTROLS
+    if all(part.script == "healthy.py" and not part.module and not part.host for part in each.parts) and not each.logged
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("control", TRAINING, ids=lambda control: control.name)
+def test_output_and_exit_code_of_a_healthy_job_are_its_own(control: Fault) -> None:
+    def run(*under: str) -> tuple[int, list[bytes], bytes]:
+        ports = {PORT: str(free_port()), "{other}": str(free_port())}
+        common = environment(SECONDS="8", OMP_NUM_THREADS="1")
+        parts = [
+            {
+                "delay": part.delay,
+                "argv": [sys.executable, str(HANGS / part.script)],
+                "environ": common | {name: ports.get(value, value) for name, value in part.variables.items()},
+                "output": "/dev/stdout",
+            }
+            for part in control.parts
+        ]
+        done = subprocess.run(
+            [*under, sys.executable, str(HANGS / "start_all.py"), json.dumps(parts)],
+            capture_output=True, env=environment(), timeout=150, check=False,
+        )  # fmt: skip
+        lines = done.stdout.splitlines(keepends=True)
+        # two jobs side by side write in any order
+        return done.returncode, sorted(lines) if control.name == "beside-another-job" else lines, done.stderr
+
+    alone = run()
+    assert alone[0] == 5 and len(alone[1]) == len(control.parts) and alone[2] == b""
+    assert run(*WATCH, "--after", "2", "--kill", "--") == alone
 
 
 def test_a_healthy_job_is_watched_in_silence(mark: str) -> None:

@@ -1,6 +1,7 @@
 """What the scripts here share: the moment before the hang is marked by a file in $READY."""
 
 import os
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def ready() -> None:
 
 def work_for_ever() -> None:
     """Stands for tokenising or downloading a dataset."""
+    work_for(float("inf"))
+
+
+def work_for(seconds: float) -> None:
+    """The same, for so long."""
+    end = time.monotonic() + seconds
     number = 0
-    while True:
+    while time.monotonic() < end:
         number = sum(index * number for index in range(20000)) % 1000003

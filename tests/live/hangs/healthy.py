@@ -1,24 +1,47 @@
-"""Jobs that are not hung."""
+"""Jobs that are not hung. They go on for ever, or for SECONDS, and then say so and end with code 5."""
 
 import os
+import sys
 import threading
 import time
 
 import torch
 import torch.distributed as dist
-from common import TIMEOUT, ready, work_for_ever
+from common import TIMEOUT, ready, work_for
 from torch.nn.parallel import DistributedDataParallel
 
 how = os.environ["HOW"]
+seconds = float(os.environ.get("SECONDS", "inf"))
+began = time.monotonic()
+
+
+def go_on():
+    """Whether the time is not over on any rank."""
+    if seconds == float("inf"):
+        return True
+    over = torch.tensor([int(time.monotonic() - began > seconds)])
+    dist.all_reduce(over, dist.ReduceOp.MAX)
+    return not over.item()
+
+
+def end():
+    for rank in range(dist.get_world_size()):
+        dist.barrier()
+        if dist.get_rank() == rank:
+            print(f"rank {rank} is through", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(5)
 
 
 def train(slow=0.0):
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    while True:
+    while go_on():
         model(torch.randn(64, 64)).sum().backward()
         optimizer.step()
         time.sleep(slow)
+    end()
 
 
 def prepare_once():
@@ -26,7 +49,7 @@ def prepare_once():
     if rank != 0:
         dist.barrier()
     else:
-        work_for_ever()
+        work_for(seconds)
     if rank == 0:
         dist.barrier()
 
@@ -39,10 +62,10 @@ def main():
         for _ in range(250):
             threading.Thread(target=time.sleep, args=(10000,), daemon=True).start()
     if how == "idle":
-        time.sleep(10000)
+        time.sleep(min(seconds, 10000))
     if how == "group":
         group = dist.new_group([0, 1], timeout=TIMEOUT)
-        while True:
+        while go_on():
             dist.all_reduce(torch.ones(100), group=group)
     if how == "one-rank-first":
         prepare_once()
