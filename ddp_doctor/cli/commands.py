@@ -231,6 +231,16 @@ def run(
         int | None,
         _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
     ] = None,
+    share: Annotated[
+        Path | None,
+        _option(
+            "--share", metavar="DIR", help="Folder that all hosts see, for hosts that cannot meet over the network."
+        ),
+    ] = None,
+    failing_nodes: Annotated[
+        Path | None,
+        _option("--failing-nodes", metavar="FILE", help="Write the nodes at fault to this file, for srun --exclude."),
+    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
@@ -251,6 +261,8 @@ def run(
         timeout=timeout,
         probe_timeout=probe_timeout,
         python=python,
+        failing_nodes=failing_nodes,
+        share=share,
     )
     shared.out.failing_nodes = failing_nodes
     shared.out.one_of_many = alone and any(name in os.environ for name in NAMES)
@@ -260,9 +272,12 @@ def run(
         from ddp_doctor.cli.merged import examine_rank
 
         raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))
+    from ddp_doctor.cli.failing_nodes import write_failing_nodes
     from ddp_doctor.cli.run import examine_node
 
-    shared.out.deliver(examine_node(shared.out, wish))
+    report = examine_node(shared.out, wish)
+    code = shared.out.write(report)
+    raise typer.Exit(code if write_failing_nodes(shared.out, wish, report) else 3)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ddp_doctor.cli.elastic import Attempt
+from ddp_doctor.cli.failing_nodes import write_failing_nodes
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import Ending
 from ddp_doctor.cli.wish import Wish
@@ -61,7 +62,7 @@ def examine_rank(out: Output, wish: Wish, launcher: Launcher, *, wait: float | N
     who = identity(os.environ, spawned=False, script=COMMON_SCRIPT, meet_port=meet_port)
     by_hand = launcher.name == "by hand"
     examination = Examination(out, wish, ending, expects=wait is not None or not by_hand)
-    rank = _Rank(out, examination, me, who, ending, attempt, by_hand)
+    rank = _Rank(out, examination, me, who, ending, attempt, by_hand, wish)
     return rank.take_part(wait or default_wait(launcher), wish.timeout)
 
 
@@ -77,7 +78,9 @@ class _Rank:
         ending: Ending,
         attempt: Attempt,
         by_hand: bool,
+        wish: Wish,
     ) -> None:
+        self._wish = wish
         self._out, self._examination, self._me, self._who = out, examination, me, who
         self._ending, self._attempt, self._by_hand = ending, attempt, by_hand
         self._own_code: int | None = None
@@ -122,6 +125,8 @@ class _Rank:
     def _speak(self, report: Report) -> None:
         if report.target.merged or not self._examination.expects:
             self._own_code = self._out.write(report)
+            if not write_failing_nodes(self._out, self._wish, report):
+                self._own_code = 3
             return
         self._out.of_rank(self._me.rank or 0)
         # a person in a shell wants all of it; of a large job each node that is cut off would print its own

@@ -107,7 +107,7 @@ class Output:
                 code = 3
         if self._path is not None:
             try:
-                _write(self._path, self._rendered(report, terminal=False))
+                write_whole(self._path, self._rendered(report, terminal=False))
             except OSError as error:
                 self.say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
@@ -211,7 +211,7 @@ class Output:
             sys.stderr.flush()
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Write the whole file or, where that fails, leave what was there. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
     target = path.resolve()
