@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -94,6 +95,7 @@ class _Rank:
             speak=lambda verdict: self._speak(_report(verdict)),
             missed=self._missed,
             survey=self._examination.survey,
+            share=self._wish.share,
             stopped=lambda: bool(self._ending.how),
         )
         attended = attend(
@@ -228,7 +230,7 @@ class Examination:
             keep=self._out.keep,
             interrupted=self._ending.how,
         )
-        merged = _merged(party, attendance)
+        merged = _merged(party, attendance, self._wish.share)
         return msgspec.structs.replace(
             report,
             target=report.target
@@ -255,9 +257,11 @@ def _report(verdict: Verdict) -> Report:
     return msgspec.msgpack.decode(verdict.judgement, type=Report)
 
 
-def _merged(party: Sequence[Attendee], attendance: Attendance) -> str | None:
+def _merged(party: Sequence[Attendee], attendance: Attendance, share: Path | None) -> str | None:
     """How the ranks were merged; None where rank 0 is on a host that these could not reach."""
     here = len(party)
+    if attendance.by == "folder":
+        return f"{here} of {attendance.world_size} ranks merged over the shared folder {share}"
     if attendance.by == "alone" or (attendance.lost and 0 in (*attendance.missing, *attendance.stopped)):
         return None if attendance.lost else f"{here} of {attendance.world_size} ranks here"
     if here == 1:

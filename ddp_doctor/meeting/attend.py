@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from ddp_doctor.facts.attendance import Attendee
+from ddp_doctor.meeting.folder import Folder
 from ddp_doctor.meeting.hosting import Hosting, Work
 from ddp_doctor.meeting.identity import Identity
 from ddp_doctor.meeting.member import silence, take_part
@@ -84,7 +85,8 @@ def attend(
                 first, refused_since = min(first + 1, venue.generations - 1), now
             time.sleep(random.uniform(0.005, 0.02))
             continue
-        upstream = Upstream(find)
+        folder = Folder(terms.share, identity.everywhere) if terms.share is not None else None
+        upstream = Upstream(find, folder)
         hosting = Hosting(listener, venue, first, me, identity, work, upstream, started, host_end, lost, terms)
         verdict = hosting.run()
         if verdict is not None:

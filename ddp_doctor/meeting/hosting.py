@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ from ddp_doctor.meeting.roll import MOST_NAMED, Roll
 from ddp_doctor.meeting.task import Task
 from ddp_doctor.meeting.terms import OF_A_JOB, SPEAK_SECONDS, STOP_SECONDS, Terms
 from ddp_doctor.meeting.upstream import Upstream
-from ddp_doctor.meeting.venue import LocalVenue
+from ddp_doctor.meeting.venue import LocalVenue, peer
 
 PULSE_SECONDS = 0.5
 AHEAD_SECONDS = 2.0
@@ -46,6 +47,8 @@ ALONE_SECONDS = 0.5
 GUEST_SECONDS = 1.0
 """How much longer than its own time a guest waits for the verdict of another machine."""
 FAREWELL_SECONDS = 1.5
+SHARED_PATIENCE_SECONDS = 10.0
+"""A host that says nothing through a shared folder for so long is taken for stopped: its server may be slow."""
 TICK = 0.05
 CROWD = 128
 """From so many ranks on the host looks at the whole roll once a tick, not after each message."""
@@ -100,6 +103,7 @@ class Hosting:
         self._guests = Guests(self._told)
         self._guests.welcome = framed(Welcome(me))
         self._guests.listen(listener, identity.here, venue.trusted, local=True)
+        self._listening: list[socket.socket] = []
         self._preparing = Task(work.prepare, "preparation")
         self._observing: Task[Tables] | None = None
         self._thought = 0.0
@@ -223,8 +227,10 @@ class Hosting:
         known = leader.local_world_size is not None and self._identity.sure
         late = now - self._opened >= ALONE_SECONDS
         if elsewhere and (known or late) and not self._roll.settled(now) and self._upstream.poll():
-            if self._upstream.listener is not None:
-                self._guests.listen(self._upstream.listener, self._identity.everywhere, lambda sock: True, local=False)
+            for listener in self._upstream.listeners:
+                if listener not in self._listening:
+                    self._listening.append(listener)
+                    self._guests.listen(listener, self._identity.everywhere, _from_elsewhere, local=False)
             if self._upstream.connection is not None:
                 self._guests.watch(self._upstream.connection)
                 self._heard = now
@@ -285,7 +291,7 @@ class Hosting:
                 self._hear_out(message, connection)
                 self._guests.dismiss(lambda guest: True, FAREWELL_SECONDS)
                 return message
-        silent = now - self._heard > self._patience
+        silent = now - self._heard > (SHARED_PATIENCE_SECONDS if self._upstream.shared else self._patience)
         if connection.closed or silent:
             if silent and not connection.closed and self._host is not None and connection.acknowledged:
                 # the kernel there takes what is sent, and the process is stopped, or as good as that
@@ -303,7 +309,7 @@ class Hosting:
             silent = self._silent(now)
             mute = self._machines_lost(now)
             unseen = self._unseen(mute)
-            if self._upstream.listener is not None:
+            if self._upstream.listeners:
                 self._neighbours.lead(now, self._here, mute, self._settled(now), not unseen)
             quiet = any(guest.quiet(now) for guest in self._guests)
             waited_for = unseen or quiet or self._neighbours.pending(now, mute)
@@ -314,8 +320,9 @@ class Hosting:
             if self._settled(now) and not kept:
                 self._look_for_stopped(silent)
                 self._party = self._roll.party(over=now >= self._end)
-                by = "port" if self._upstream.listener is not None else "socket" if len(self._party) > 1 else "alone"
-                lost = "" if self._upstream.nowhere else self._upstream.trouble
+                by = self._by()
+                came = by == "folder" and any(each.rank == 0 for each in self._party)
+                lost = "" if came else self._upstream.reason
                 attendance = self._roll.attendance(self._party, now - self._started, by, lost)
                 ahead = self._ahead and 0 in attendance.missing
                 attendance = msgspec.structs.replace(
@@ -329,6 +336,11 @@ class Hosting:
         if self._judging.error is not None:
             raise self._judging.error
         return self._deliver(self._judging.result or b"")
+
+    def _by(self) -> str:
+        if self._upstream.shared:
+            return "folder"
+        return "port" if self._upstream.listeners else "socket" if len(self._party) > 1 else "alone"
 
     def _unseen(self, silent: set[str]) -> bool:
         """Whether probes that the verdict waits for are still out."""
@@ -403,3 +415,8 @@ class Hosting:
                 break
             self._guests.serve(TICK)
         self._guests.say(framed(Spoken()))
+
+
+def _from_elsewhere(sock: socket.socket) -> bool:
+    """Whether a connection may be another machine's; through the folder they come from this very process."""
+    return sock.family != socket.AF_UNIX or peer(sock) == (os.getpid(), os.getuid())

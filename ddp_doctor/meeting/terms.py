@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -35,6 +36,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Told which ranks have not come when the time is over, where probes still keep the verdict."""
     survey: Callable[[Attendee], tuple[Place, ...]] | None = None
     """Where this machine listens in the job, as its first rank sees it; may block. None: paths are not tried."""
+    share: Path | None = None
+    """A folder through which hosts meet that have no way to each other over the network."""
     stopped: Callable[[], bool] = _never
     """Whether this process was told to end: the verdict is then drawn from what is there."""
 

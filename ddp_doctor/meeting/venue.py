@@ -104,18 +104,18 @@ class LocalVenue(Venue):
 
     def trusted(self, sock: socket.socket) -> bool:
         """Whether the peer runs as this user: anybody can bind an abstract name."""
-        return _peer(sock)[1] == os.getuid()
+        return peer(sock)[1] == os.getuid()
 
     def runs(self, sock: socket.socket) -> bool | None:
         """Whether the peer's process is there and not stopped; None where this PID namespace does not show it."""
-        pid = _peer(sock)[0]
+        pid = peer(sock)[0]
         return state(pid) not in ("T", "t", "D", "Z", "X", "") if pid > 0 else None
 
     def _names(self, generation: int) -> list[Name]:
         return [(socket.AF_UNIX, f"{self._name}/{generation}")]
 
 
-def _peer(sock: socket.socket) -> tuple[int, int]:
+def peer(sock: socket.socket) -> tuple[int, int]:
     """PID and user of the process at the other end, or that listens there."""
     pid, user, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return pid, user

@@ -178,7 +178,9 @@ def test_twenty_launches_with_a_finding_are_twenty_reports(room: Path) -> None:
 def test_two_nodes_of_slurm_are_one_report(tmp_path: Path) -> None:
     with slurm.cluster(tmp_path) as first:
         command = [*first, "env", f"PYTHONPATH={ENVIRON['PYTHONPATH']}", "srun", "--nodes=2", "--ntasks=4", *RUN]
+        command += ["--failing-nodes", str(tmp_path / "failing")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert reports(done.stdout) == 1, done.stdout + done.stderr
     assert "4 of 4 ranks merged over a TCP port" in " ".join(done.stdout.split()), done.stdout
     assert all(node in done.stdout for node in slurm.NODES)
+    assert (tmp_path / "failing").read_bytes() == b""
