@@ -237,10 +237,6 @@ def run(
             "--share", metavar="DIR", help="Folder that all hosts see, for hosts that cannot meet over the network."
         ),
     ] = None,
-    failing_nodes: Annotated[
-        Path | None,
-        _option("--failing-nodes", metavar="FILE", help="Write the nodes at fault to this file, for srun --exclude."),
-    ] = None,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
     python: PythonOption = None,
@@ -261,7 +257,6 @@ def run(
         timeout=timeout,
         probe_timeout=probe_timeout,
         python=python,
-        failing_nodes=failing_nodes,
         share=share,
     )
     shared.out.failing_nodes = failing_nodes
@@ -272,12 +267,9 @@ def run(
         from ddp_doctor.cli.merged import examine_rank
 
         raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))
-    from ddp_doctor.cli.failing_nodes import write_failing_nodes
     from ddp_doctor.cli.run import examine_node
 
-    report = examine_node(shared.out, wish)
-    code = shared.out.write(report)
-    raise typer.Exit(code if write_failing_nodes(shared.out, wish, report) else 3)
+    shared.out.deliver(examine_node(shared.out, wish))
 
 
 @app.command()

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from ddp_doctor.cli.elastic import Attempt
-from ddp_doctor.cli.failing_nodes import write_failing_nodes
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import Ending
 from ddp_doctor.cli.wish import Wish
@@ -127,8 +126,6 @@ class _Rank:
     def _speak(self, report: Report) -> None:
         if report.target.merged or not self._examination.expects:
             self._own_code = self._out.write(report)
-            if not write_failing_nodes(self._out, self._wish, report):
-                self._own_code = 3
             return
         self._out.of_rank(self._me.rank or 0)
         # a person in a shell wants all of it; of a large job each node that is cut off would print its own

@@ -100,14 +100,17 @@ class Output:
             sys.stderr.flush()
         code = self.code(report)
         if self.failing_nodes is not None:
+            from ddp_doctor.rank.failing_nodes import failing_nodes
+
+            line = ",".join(failing_nodes(report, os.environ))
             try:
-                _write(self.failing_nodes, ",".join(failing_nodes(report)) + "\n" * bool(failing_nodes(report)))
+                _write(self.failing_nodes, f"{line}\n" if line else "")
             except OSError as error:
                 self.say(f"cannot write {self.failing_nodes}: {error.strerror}")
                 code = 3
         if self._path is not None:
             try:
-                write_whole(self._path, self._rendered(report, terminal=False))
+                _write(self._path, self._rendered(report, terminal=False))
             except OSError as error:
                 self.say(f"cannot write {self._path}: {error.strerror}; the report goes to stdout")
                 code = 3
@@ -138,8 +141,7 @@ class Output:
         self.one_of_many = True
         if self._path is not None:
             self._path = self._path.with_name(f"{self._path.name}.rank{rank}")
-        if self.failing_nodes is not None:
-            self.failing_nodes = self.failing_nodes.with_name(f"{self.failing_nodes.name}.rank{rank}")
+        self.failing_nodes = None  # what one rank sees alone would replace what rank 0 writes
 
     def write_line(self, line: str, report: Report) -> int:
         """Write one line to stdout (to stderr where that is for a document), and the report to its file if it has one."""
@@ -211,7 +213,7 @@ class Output:
             sys.stderr.flush()
 
 
-def write_whole(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """Write the whole file or, where that fails, leave what was there. Raises OSError."""
     data = text.encode("utf-8", "backslashreplace")
     target = path.resolve()
@@ -226,17 +228,6 @@ def write_whole(path: Path, text: str) -> None:
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def failing_nodes(report: Report) -> tuple[str, ...]:
-    """The hosts that errors are laid on; one that all hosts of a larger job share is no node's own."""
-    everybody = set(report.target.hosts)
-    at_fault = set[str]()
-    for finding in report.findings:
-        own = len(everybody) < 2 or set(finding.hosts) < everybody
-        if finding.severity is Severity.ERROR and own and not _undecided(report, finding.id):
-            at_fault.update(finding.hosts)
-    return tuple(sorted(at_fault))
 
 
 def _undecided(report: Report, finding: str) -> bool:

@@ -21,7 +21,5 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     script: Path | None = None
     active: str = "auto"
     python: str | None = None
-    failing_nodes: Path | None = None
-    """The file for the nodes that the report is against."""
     share: Path | None = None
     """A folder that all hosts see, for ranks that cannot meet over the network."""

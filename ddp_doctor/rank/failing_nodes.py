@@ -19,8 +19,9 @@ def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]
     hosts_of = {row.rank: row.host for row in report.ranks if row.host and row.rank is not None}
     found: set[str] = set()
     missing = False
+    everybody = {*report.target.hosts, *hosts_of.values()}
     for finding in report.findings:
-        if finding.confidence is Confidence.POSSIBLE:
+        if finding.confidence is Confidence.POSSIBLE or finding.id in report.verdict.candidates:
             continue
         here = {hosts_of[rank] for rank in finding.ranks if rank in hosts_of}
         if finding.id == NOT_CAME:
@@ -29,9 +30,11 @@ def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]
             found |= here & alive
         elif finding.severity is Severity.ERROR and finding.id.startswith(OF_A_NODE):
             # paths are quoted by the host that tried them, which need not be the one at fault
-            found |= here if finding.ranks and finding.id.startswith(PATHS) else here or set(finding.hosts)
+            blamed = here if finding.ranks and finding.id.startswith(PATHS) else here or set(finding.hosts)
+            # what all hosts of a job have in common is no node's own
+            found |= blamed if len(everybody) < 2 or blamed < everybody else set()
     listed = list(expanded(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""))
-    came = {_short(host) for host in (*report.target.hosts, *hosts_of.values())}
+    came = {_short(host) for host in everybody}
     if missing:
         found.update(node for node in listed if _short(node) not in came)
     names = {_short(node): node for node in listed}
