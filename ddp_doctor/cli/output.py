@@ -141,8 +141,7 @@ class Output:
         self.one_of_many = True
         if self._path is not None:
             self._path = self._path.with_name(f"{self._path.name}.rank{rank}")
-        if self.failing_nodes is not None:
-            self.failing_nodes = self.failing_nodes.with_name(f"{self.failing_nodes.name}.rank{rank}")
+        self.failing_nodes = None  # what one rank sees alone would replace what rank 0 writes
 
     def write_line(self, line: str, report: Report) -> int:
         """Write one line to stdout (to stderr where that is for a document), and the report to its file if it has one."""

@@ -17,37 +17,28 @@ MOST_NODES = 100_000
 def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Nodes with an error of their own, and those of the Slurm step of `environ` from which no rank came."""
     hosts_of = {row.rank: row.host for row in report.ranks if row.host and row.rank is not None}
-    everybody = {*report.target.hosts, *hosts_of.values()}
     found: set[str] = set()
     missing = False
+    everybody = {*report.target.hosts, *hosts_of.values()}
     for finding in report.findings:
-        if finding.confidence is Confidence.POSSIBLE:
+        if finding.confidence is Confidence.POSSIBLE or finding.id in report.verdict.candidates:
             continue
         here = {hosts_of[rank] for rank in finding.ranks if rank in hosts_of}
         if finding.id == NOT_CAME:
             missing = missing or not all(rank in hosts_of for rank in finding.ranks)
             alive = {row.host for row in report.ranks if row.state != "exited" and row.rank in finding.ranks}
             found |= here & alive
-        elif (
-            finding.severity is Severity.ERROR
-            and finding.id.startswith(OF_A_NODE)
-            and not _undecided(report, finding.id)
-        ):
+        elif finding.severity is Severity.ERROR and finding.id.startswith(OF_A_NODE):
             # paths are quoted by the host that tried them, which need not be the one at fault
-            at_fault = here if finding.ranks and finding.id.startswith(PATHS) else here or set(finding.hosts)
-            # no other node would be better where all of them have it
-            found |= at_fault if len(everybody) < 2 or at_fault < everybody else set()
+            blamed = here if finding.ranks and finding.id.startswith(PATHS) else here or set(finding.hosts)
+            # what all hosts of a job have in common is no node's own
+            found |= blamed if len(everybody) < 2 or blamed < everybody else set()
     listed = list(expanded(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""))
-    came = {_short(host) for host in (*report.target.hosts, *hosts_of.values())}
+    came = {_short(host) for host in everybody}
     if missing:
         found.update(node for node in listed if _short(node) not in came)
     names = {_short(node): node for node in listed}
     return tuple(sorted({names.get(_short(host), host) for host in found}))
-
-
-def _undecided(report: Report, finding: str) -> bool:
-    """Whether a finding is only one of several candidates."""
-    return report.verdict.status == "unknown" and finding in report.verdict.candidates
 
 
 def _short(host: str) -> str:

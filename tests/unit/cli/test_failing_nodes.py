@@ -51,6 +51,7 @@ def test_a_path_breaks_at_the_host_of_its_ranks_not_at_the_one_that_tried_it() -
         finding("DDP601", "gpu-01.cluster", ranks=(0,)),
         finding("DDP503", "gpu-01.cluster", severity=Severity.WARNING),
         finding("DDP302", "gpu-01.cluster", ranks=(0,), confidence=Confidence.POSSIBLE),
+        finding("DDP503", "gpu-01.cluster", "gpu-02.cluster", "gpu-03.cluster"),
     ],
 )
 def test_the_launch_the_program_and_what_is_not_sure_exclude_nobody(harmless: Finding) -> None:
