@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -21,6 +22,18 @@ MOST_BYTES = 1 << 20
 MOST_MESSAGE = 256 << 20
 MOST_PRINTED = 16 << 20
 SECONDS_TO_DIE = 0.5
+
+
+def readable(channels: Sequence[Any], seconds: float) -> list[Any]:
+    """Those that have something to hear within so many seconds.
+
+    Not select(): that refuses descriptors above 1023, and training processes and hosts of many ranks have such.
+    """
+    poll = select.poll()
+    by_number = {channel.fileno(): channel for channel in channels}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(math.ceil(1000 * seconds))]
 
 
 class Silence(Exception):
@@ -47,7 +60,7 @@ class Conversation:
             pass
 
     def fileno(self) -> int:
-        """The channel's descriptor, so that one thread can wait for several workers with select."""
+        """The channel's descriptor, so that one thread can wait for several workers."""
         return self._channel.fileno()
 
     def receive(self, deadline: Deadline) -> dict[str, Any] | None:
@@ -56,8 +69,7 @@ class Conversation:
         What does not decode to an object (a corrupt worker) is skipped.
         """
         while True:
-            ready, _, _ = select.select([self._channel], [], [], deadline.remaining())
-            if not ready:
+            if not readable([self._channel], deadline.remaining()):
                 raise Silence(self.worker)
             try:
                 data = self._channel.recv(MOST_BYTES)

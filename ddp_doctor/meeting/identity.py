@@ -13,6 +13,8 @@ FIRST_PORT, PORTS = 20100, 8000
 """Below the range from which the kernel takes ports for outgoing connections, and beside torch's usual ones."""
 PASSED_OVER = ("bash", "sh", "dash", "zsh", "ksh", "env", "numactl", "taskset", "nice", "timeout", "pixi", "uv")
 """What stands between a launcher and its rank without being either."""
+RAY_WORKER = "ray::"
+"""How the name of a Ray worker begins: each rank has one of its own, below the raylet of its node."""
 MOST_STEPS = 8
 
 
@@ -61,6 +63,10 @@ def _job(environ: Mapping[str, str]) -> str:
     for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "HYDI_CONTROL_FD"):
         if name in environ:
             return f"mpi {environ[name] if name != 'HYDI_CONTROL_FD' else ''}"
+    if "RAY_RAYLET_PID" in environ and "RANK" in environ:
+        # a worker that was started ahead does not have its job's id, and one job may train several models side by side:
+        # Ray gives each its port
+        return f"ray {environ.get('MASTER_PORT', '')}"
     return ""
 
 
@@ -75,7 +81,7 @@ def _launcher(pid: int, launched: bool) -> int:
     """The process that started the ranks; below a launcher, shells and wrappers in between are passed over."""
     for _ in range(MOST_STEPS if launched else 0):
         command, above = _stat(pid)
-        if command not in PASSED_OVER or above <= 1:
+        if not (command in PASSED_OVER or command.startswith(RAY_WORKER)) or above <= 1:
             break
         pid = above
     return pid

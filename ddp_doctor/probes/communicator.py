@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ddp_doctor.child import Fork, Silence
+from ddp_doctor.child import Fork, Silence, readable
 from ddp_doctor.collect import Observation, Probe
 from ddp_doctor.deadline import Deadline
 from ddp_doctor.facts.communicator import CommunicatorRank, Outcome
@@ -213,7 +212,7 @@ def _watch(ranks: Sequence[_Rank], deadline: Deadline, quiet: float) -> bool:
         talking = [rank for rank in ranks if not rank.closed]
         if not talking or all(rank.outcome for rank in ranks):
             return True
-        ready, _, _ = select.select([rank.child for rank in talking], [], [], 0.05)
+        ready = readable([rank.child for rank in talking], 0.05)
         for rank in talking:
             if rank.child in ready:
                 told = rank.hear()

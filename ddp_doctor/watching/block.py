@@ -208,7 +208,9 @@ def _end(pid: int) -> None:
     try:
         for number in (SIGTERM, SIGKILL):
             os.kill(pid, number)
-            if select.select([descriptor], [], [], SECONDS_TO_END)[0]:
+            poll = select.poll()  # select() refuses descriptors above 1023, and training processes have many
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(1000 * SECONDS_TO_END):
                 break
         os.waitpid(pid, 0)
     except (ProcessLookupError, ChildProcessError):

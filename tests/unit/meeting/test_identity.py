@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,26 @@ def test_what_only_shares_a_shell_is_not_sure_and_goes_by_its_script() -> None:
 def test_steps_of_one_slurm_job_are_apart_and_need_no_common_parent() -> None:
     assert of(SLURM, parent=1).here == of(SLURM, parent=os.getpid()).here
     assert of(SLURM | {"SLURM_STEP_ID": "1"}).here != of(SLURM).here
+
+
+def test_ranks_of_ray_are_below_one_raylet_and_named_by_the_port_that_ray_gave_them() -> None:
+    ray = {"RAY_RAYLET_PID": "77", "RAY_JOB_ID": "ffffffff", "RANK": "0", "MASTER_PORT": "36535"}
+    other = ray | {"RANK": "1", "RAY_JOB_ID": "01000000"}
+    assert of(ray).here == of(other).here and of(ray).everywhere == of(other).everywhere
+    assert of(ray).sure
+    assert of(ray | {"MASTER_PORT": "36536"}).here != of(ray).here
+
+
+def test_a_worker_of_ray_is_passed_over() -> None:
+    name = Path("/proc/self/comm")
+    own = name.read_text()
+    ray = {"RAY_RAYLET_PID": "77", "RANK": "0", "MASTER_PORT": "36535"}
+    above = of(ray, parent=os.getppid()).here
+    name.write_text("ray::examine")
+    try:
+        assert of(ray, parent=os.getpid()).here == above
+    finally:
+        name.write_text(own)
 
 
 def test_a_port_can_be_given() -> None:
