@@ -1,8 +1,9 @@
 """What `with ddp_doctor.watch():` costs a healthy job of two ranks: milliseconds, and the job's wall time with and without.
 
-    python benchmarks/watch_cost.py [--pairs 10]
+    python benchmarks/watch_cost.py [--pairs 21]
 
-Jobs with and without take turns, so that what else the machine does hits both alike.
+Jobs with and without take turns, so that what else the machine does hits both alike. The package is one with bytecode, as
+an installation leaves it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from installed import installed
+
 RANK = """
 import contextlib, json, sys, time
 import torch, torch.distributed as dist
@@ -35,12 +40,12 @@ dist.destroy_process_group()
 """
 
 
-def job(watched: bool) -> tuple[float, list[list[float]]]:
+def job(watched: bool, packages: str) -> tuple[float, list[list[float]]]:
     """Wall seconds of the job, and the milliseconds that entering and leaving the block took in each rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "checks")])}
+    environ = os.environ | {"PYTHONPATH": packages}
     began = time.monotonic()
     ranks = [
         subprocess.Popen(
@@ -54,16 +59,18 @@ def job(watched: bool) -> tuple[float, list[list[float]]]:
 
 def measured(pairs: int) -> dict[str, float]:
     """Medians over that many pairs of jobs, with and without, after one of each."""
-    job(True), job(False)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     enter, leave = [], []
-    for _ in range(pairs):
-        for watched in (True, False):
-            wall, told = job(watched)
-            seconds[watched].append(wall)
-            if watched:
-                enter += [each[0] for each in told]
-                leave += [each[1] for each in told]
+    with tempfile.TemporaryDirectory() as folder:
+        packages = installed(Path(folder))
+        job(True, packages), job(False, packages)
+        for pair in range(pairs):
+            for watched in (True, False) if pair % 2 else (False, True):
+                wall, told = job(watched, packages)
+                seconds[watched].append(wall)
+                if watched:
+                    enter += [each[0] for each in told]
+                    leave += [each[1] for each in told]
     both = [first + last for first, last in zip(enter, leave, strict=True)]
     ratios = [one / other for one, other in zip(seconds[True], seconds[False], strict=True)]
     return {
@@ -80,7 +87,7 @@ def measured(pairs: int) -> dict[str, float]:
 def main() -> None:
     """Print both figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--pairs", type=int, default=21)
     told = measured(parser.parse_args().pairs)
     print(f"watch(): {told['ms']:.2f} ms (median; least {told['least']:.2f}, most {told['most']:.2f}), ", end="")
     print(f"of it on leaving {told['leaving']:.2f} ms; first import of ddp_doctor included")
