@@ -207,14 +207,19 @@ def test_an_interrupt_ends_what_runs_on_the_other_host(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "ddp_doctor", "attach", "--hosts", "here", "--probe-timeout=40.125"]
         environ = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
         process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        remote, worker = there("--probe-timeout=40.125")
-        os.kill(worker, signal.SIGSTOP)  # a probe that gives no answer
-        started = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-        while alive(remote) or alive(worker):
-            assert time.monotonic() - started < 10, "it still runs there"
-            time.sleep(0.05)
+        interrupted(process, "--probe-timeout=40.125")
+
+
+def interrupted(process: subprocess.Popen[str], option: str) -> None:
+    """Interrupt an `attach` with this option whose other half waits for a probe; both have to end at once."""
+    remote, worker = there(option)
+    os.kill(worker, signal.SIGSTOP)  # a probe that gives no answer
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    while alive(remote) or alive(worker):
+        assert time.monotonic() - started < 10, "it still runs there"
+        time.sleep(0.05)
     assert process.returncode == 130
 
 
@@ -269,6 +274,11 @@ def test_a_slurm_job_is_one_verdict_on_its_nodes(tmp_path: Path) -> None:
         when_ready(ready, 2)
         path = f"{os.environ['PATH']}:/usr/sbin"
         _, report, said = attach(path, "--slurm-job", job, prefix=tuple(first))
+        command = [*first, "env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "ddp_doctor", "attach"]
+        waits = [*command, "--slurm-job", job, "--probe-timeout=41.125"]
+        interrupted(
+            subprocess.Popen(waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), "--probe-timeout=41.125"
+        )
         wrong = subprocess.run(
             [*first, "env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "ddp_doctor", "attach", "--slurm-job", "99"],
             capture_output=True, text=True, check=False,
