@@ -346,13 +346,14 @@ def observe(
     native: Annotated[bool, typer.Option("--native")] = False,
     no_stacks: Annotated[bool, typer.Option("--no-stacks")] = False,
     slurm_job: Annotated[str | None, typer.Option("--slurm-job")] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof")] = False,
     timeout: TimeoutOption = 60.0,
     probe_timeout: ProbeTimeoutOption = 5.0,
 ) -> None:
     """Write what `attach --all` sees here as facts, for an `attach` on another host."""
     from ddp_doctor.cli.hosts import observe_here
 
-    observe_here(timeout, probe_timeout, slurm_job, stacks=not no_stacks, native=native)
+    observe_here(timeout, probe_timeout, slurm_job, stacks=not no_stacks, native=native, until_eof=until_eof)
 
 
 @app.command(context_settings={"allow_extra_args": True, "allow_interspersed_args": False})

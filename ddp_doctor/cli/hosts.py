@@ -24,6 +24,7 @@ from ddp_doctor.running_job import rows, target
 
 AT_ONCE = 32
 CONNECT_SECONDS = 10.0
+GOODBYE_SECONDS = 0.5
 RESERVE_SECONDS = 2.0
 """What stays of the whole time for the verdict."""
 
@@ -53,7 +54,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 def over_ssh(hosts: Sequence[str], seconds: float) -> list[Way]:
     """A login on each host with OpenSSH, which asks nobody for a password."""
     connect = max(1, int(min(CONNECT_SECONDS, seconds / 2)))
-    options = ("-n", "-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "LogLevel=ERROR")
+    options = ("-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "LogLevel=ERROR")
     return [Way(host=host, argv=("ssh", *options, "--", host), name="ssh") for host in dict.fromkeys(hosts)]
 
 
@@ -63,7 +64,7 @@ def over_slurm(job: str, seconds: float) -> list[Way]:
     state, _, nodes = (listed[0] if listed else "").partition(" ")
     if state != "RUNNING":
         raise Unreachable(f"it is {state.lower() or 'not known'}; `squeue --me` lists those that run")
-    step = ("srun", "--overlap", f"--jobid={job}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--input=none")
+    step = ("srun", "--overlap", f"--jobid={job}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--input=0")
     quiet = ("--quiet", "--kill-on-bad-exit=0", "--unbuffered")
     return [
         Way(host=node, argv=(*step, *quiet, f"--nodelist={node}"), name="srun", options=(f"--slurm-job={job}",))
@@ -144,7 +145,7 @@ def examine_hosts(
 
 def _command(options: Sequence[str]) -> str:
     """For a shell there: this interpreter where it exists, as on shared file systems, else the one on PATH."""
-    arguments = shlex.join(["-m", "ddp_doctor", "observe", *options])
+    arguments = shlex.join(["-m", "ddp_doctor", "observe", "--until-eof", *options])
     here = shlex.quote(sys.executable or "python3")
     return f'p={here}; [ -x "$p" ] || p=python3; exec "$p" {arguments}'
 
@@ -192,13 +193,18 @@ class _Asked:
     def _answer(self, way: Way, started: float) -> Told:
         command = _command([*self._options, *way.options])
         argv = [*way.argv, command] if way.name == "ssh" else [*way.argv, "sh", "-c", command]
+        # what runs there ends once its standard input does, however this process ends
+        reading, held = os.pipe()
         try:
             process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                argv, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 errors="replace", start_new_session=True,
             )  # fmt: skip
         except OSError as error:
+            os.close(held)
             return Told(way=way, reason=f"{way.argv[0]}: {error.strerror}")
+        finally:
+            os.close(reading)
         self._running[way.host] = process
         try:
             said, complaints = process.communicate(timeout=max(0.1, self._end - time.monotonic()))
@@ -208,6 +214,7 @@ class _Asked:
             return Told(way=way, reason=f"no answer in {time.monotonic() - started:.0f} s")
         finally:
             del self._running[way.host]
+            os.close(held)
         return _understood(way, said, complaints, process.returncode)
 
 
@@ -237,13 +244,18 @@ def _last_line(text: str) -> str:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    """End it so that it can end its other half, and soon in any case."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(GOODBYE_SECONDS)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
 
 
-def observe_here(timeout: float, probe_timeout: float, slurm_job: str | None, *, stacks: bool, native: bool) -> None:
+def observe_here(
+    timeout: float, probe_timeout: float, slurm_job: str | None, *, stacks: bool, native: bool, until_eof: bool
+) -> None:
     """Write what the processes of all jobs of this node show, or those of one Slurm job, as lines of facts."""
     from ddp_doctor import saved
     from ddp_doctor.cli.signals import interrupts_end
@@ -251,6 +263,8 @@ def observe_here(timeout: float, probe_timeout: float, slurm_job: str | None, *,
     from ddp_doctor.probes.job import job_probes
 
     host = interrupts_end(Host(timeout, probe_seconds=probe_timeout))
+    if until_eof:
+        threading.Thread(target=_until_eof, args=(host,), daemon=True).start()
     loaded = load_packs()
     only = {}
     if slurm_job is not None:
@@ -261,3 +275,13 @@ def observe_here(timeout: float, probe_timeout: float, slurm_job: str | None, *,
     collected = observe(loaded, host, probes, None)
     host.close()
     sys.stdout.write(saved.to_lines(saved.to_tables(collected.facts)))
+
+
+def _until_eof(host: Host) -> None:
+    """End the examination with whoever asked for it."""
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass
+    host.interrupt("terminated")

@@ -192,6 +192,68 @@ def test_a_host_that_does_not_answer_costs_the_time_that_was_given(tmp_path: Pat
     assert [run["status"] for run in report["probes"]] == ["timeout", "timeout"]
 
 
+def test_a_host_that_wants_a_password_is_named(tmp_path: Path) -> None:
+    with sshd.server(tmp_path / "ssh", PYTHONPATH=PYTHONPATH) as port:
+        path = sshd.client(tmp_path / "ssh", {"here": ("127.0.0.1", port)})
+        (tmp_path / "ssh" / "authorized").write_text("")
+        code, report, said = attach(path, "--hosts", "here")
+    assert code == 5 and report["verdict"]["status"] == "nothing"
+    assert "here was not looked at: " in said and "Permission denied" in said
+
+
+def test_an_interrupt_ends_what_runs_on_the_other_host(tmp_path: Path) -> None:
+    with sshd.server(tmp_path / "ssh", PYTHONPATH=PYTHONPATH) as port:
+        path = sshd.client(tmp_path / "ssh", {"here": ("127.0.0.1", port)})
+        command = [sys.executable, "-m", "ddp_doctor", "attach", "--hosts", "here", "--probe-timeout=40.125"]
+        environ = os.environ | {"PATH": path, "PYTHONPATH": PYTHONPATH}
+        process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        interrupted(process, "--probe-timeout=40.125")
+
+
+def interrupted(process: subprocess.Popen[str], option: str) -> None:
+    """Interrupt an `attach` with this option whose other half waits for a probe; both have to end at once."""
+    remote, worker = there(option)
+    os.kill(worker, signal.SIGSTOP)  # a probe that gives no answer
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    while alive(remote) or alive(worker):
+        assert time.monotonic() - started < 10, "it still runs there"
+        time.sleep(0.05)
+    assert process.returncode == 130
+
+
+def there(option: str) -> tuple[int, int]:
+    """The PID of the doctor on the other host, and of one of its workers."""
+    deadline = time.monotonic() + 30
+    found: int | None = None
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").iterdir():
+            if found is None and entry.name.isdigit():
+                words = words_of(int(entry.name))
+                found = int(entry.name) if "observe" in words and option in words and words[0] != "ssh" else None
+        if found is not None and "-m" in words_of(found):
+            for children in Path(f"/proc/{found}/task").glob("*/children"):
+                for worker in children.read_text().split():
+                    if any(word.endswith("guard.py") for word in words_of(int(worker))):
+                        return found, int(worker)
+    raise AssertionError("no worker was seen there")
+
+
+def words_of(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
 @pytest.mark.slow
 @pytest.mark.root
 @root
@@ -212,6 +274,11 @@ def test_a_slurm_job_is_one_verdict_on_its_nodes(tmp_path: Path) -> None:
         when_ready(ready, 2)
         path = f"{os.environ['PATH']}:/usr/sbin"
         _, report, said = attach(path, "--slurm-job", job, prefix=tuple(first))
+        command = [*first, "env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "ddp_doctor", "attach"]
+        waits = [*command, "--slurm-job", job, "--probe-timeout=41.125"]
+        interrupted(
+            subprocess.Popen(waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True), "--probe-timeout=41.125"
+        )
         wrong = subprocess.run(
             [*first, "env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-m", "ddp_doctor", "attach", "--slurm-job", "99"],
             capture_output=True, text=True, check=False,
