@@ -163,7 +163,7 @@ def _slow(look: Look) -> Look:
 
 def first_look(began: float, after: float) -> float:
     """When to look first at a job whose initialisation began at that time."""
-    return began + after - min(AHEAD_SECONDS, after / 3)
+    return began + after - min(AHEAD_SECONDS, after / 2)
 
 
 def pause_between_looks(after: float) -> float:
@@ -190,14 +190,17 @@ def settle(
     told = False
     unclear = 0
     while True:
+        started = clock()
         seen = look()
         if seen.standing is Standing.HUNG:
+            took = clock() - started
             before = done(seen.late, seen.pids)
-            sleep(max(PROGRESS_SECONDS if seen.late else AGAIN_SECONDS, began + after - clock()))
+            sleep(max(PROGRESS_SECONDS if seen.late else AGAIN_SECONDS, began + after - clock() - took))
             again = look()
             if again.standing is Standing.HUNG and again.places == seen.places:
                 now = done(before, seen.pids)
                 if not before or not all(got_on(before[pid], now[pid]) for pid in before):
+                    sleep(max(0.0, began + after - clock()))
                     return again
                 again = _slow(again)
             seen = again
