@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LATE = 20.0
+"""For so long one that is late is waited for, so that it is known how late."""
 
 
 def meeting(random_: random.Random, ranks: int, wait: float, timeout: float, room: Path) -> str:
@@ -53,9 +55,12 @@ def meeting(random_: random.Random, ranks: int, wait: float, timeout: float, roo
         if rank in struck:
             continue
         try:
-            process.wait(max(0.0, started + timeout + 2 - time.monotonic()))
+            process.wait(max(0.0, started + timeout + 2 + LATE - time.monotonic()))
         except subprocess.TimeoutExpired:
             wrong.append(f"rank {rank} still runs {time.monotonic() - started:.1f} s after the start")
+            continue
+        if time.monotonic() - started > timeout + 2:
+            wrong.append(f"rank {rank} ended {time.monotonic() - started:.1f} s after the start")
     for process in running.values():
         if process.poll() is None:
             process.kill()

@@ -13,7 +13,7 @@ from ddp_doctor.interpret.launcher import number
 from ddp_doctor.model import Report
 
 MARK = "ddp-doctor: "
-OTHERS_SECONDS = 5.0
+OTHERS_SECONDS = 15.0
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,22 +34,15 @@ class Attempt:
 
     def told_before(self) -> Told | None:
         """The verdict that made the agent start its ranks again; None where there was none."""
-        if self._file is None or self._count < 1:
-            return None
-        attempt, rank = self._file.parents[1], self._file.parent.name
-        before = attempt.with_name(f"attempt_{self._count - 1}") / rank / self._file.name
-        try:
-            said = json.loads(before.read_text(encoding="utf-8"))
-            before.unlink()
-            _wait_for_others(before.parents[1])
-            text, code = said["message"]["message"], said["message"]["errorCode"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        if not (isinstance(text, str) and text.startswith(MARK) and isinstance(code, int)):
-            return None
-        told = Told(code=code, text=text[len(MARK) :])
-        self._write(told)
-        return told
+        # the agent may have ended this rank, for another that had ended, before it had read what it said two attempts ago
+        for before in self._before(self._file.parent.name if self._file is not None else ""):
+            told = _told(before)
+            if told is not None:
+                self._write(told)
+                _delete(before)
+                self._wait_for_others()
+                return told
+        return None
 
     def tell(self, report: Report, code: int) -> None:
         """Say why this rank ends, where torchrun would start it again for that."""
@@ -58,6 +51,19 @@ class Attempt:
         worst = report.findings[:1]
         text = f"{worst[0].id} {worst[0].name}: {worst[0].summary}" if worst else report.verdict.status
         self._write(Told(code=code, text=text))
+
+    def _before(self, rank: str) -> list[Path]:
+        """The files of earlier attempts, the last first: those of one rank, or of all with `*`."""
+        if self._file is None:
+            return []
+        attempts = [self._file.parents[1].with_name(f"attempt_{each}") for each in reversed(range(self._count))]
+        return [path for attempt in attempts for path in attempt.glob(f"{rank}/{self._file.name}")]
+
+    def _wait_for_others(self) -> None:
+        """Until the other ranks here have read theirs too: the agent kills them as soon as one ends."""
+        give_up = time.monotonic() + OTHERS_SECONDS
+        while self._before("*") and time.monotonic() < give_up:
+            time.sleep(0.05)
 
     def _write(self, told: Told) -> None:
         if self._file is None or self._last:
@@ -70,8 +76,20 @@ class Attempt:
             pass  # the folder is the agent's; without the file the report is printed once more
 
 
-def _wait_for_others(attempt: Path) -> None:
-    """Until the other ranks here have read theirs too: the agent kills them as soon as one ends."""
-    give_up = time.monotonic() + OTHERS_SECONDS
-    while time.monotonic() < give_up and any(attempt.glob("*/error.json")):
-        time.sleep(0.05)
+def _told(path: Path) -> Told | None:
+    """What a rank wrote into this file; None where it was somebody else, or nobody."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))["message"]
+        text, code = said["message"], said["errorCode"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not (isinstance(text, str) and text.startswith(MARK) and isinstance(code, int)):
+        return None
+    return Told(code=code, text=text[len(MARK) :])
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError:
+        pass  # the folder is the agent's
