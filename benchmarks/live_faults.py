@@ -70,7 +70,9 @@ def watched(fault: Fault) -> tuple[dict[str, Any], int, float]:
         )
         with running(fault, under=under):
             started = time.monotonic()
-            patience = after + 10 if fault.watch_is_silent or not fault.expected else 5 * after + 30
+            silence = fault.watch_is_silent or not fault.expected
+            # a slow job is reported after four times as long
+            patience = 4 * after + 10 if silence else 5 * after + 30
             while not path.exists() and time.monotonic() - started < patience:
                 time.sleep(0.1)
             seconds = time.monotonic() - started
