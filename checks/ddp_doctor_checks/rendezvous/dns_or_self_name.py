@@ -92,12 +92,14 @@ class DnsOrSelfName(Check):
             return
         several = (meeting.nodes or 1) > 1
         peer = here.first(PeerInterface)
+        # with several nodes a loopback address would be the next fault
+        own = peer.address if peer else "$(hostname -I | cut -d' ' -f1)" if several else "127.0.1.1"
         fixes = [
             Fix(
-                title="give the name an address (with several nodes, not a loopback one)",
-                commands=(
-                    f'echo "{peer.address if peer else "127.0.1.1"} {resolution.name}" | sudo tee -a /etc/hosts',
-                ),
+                title="give the name this node's address, by which the others reach it"
+                if several
+                else "give the name an address",
+                commands=(f'echo "{own} {resolution.name}" | sudo tee -a /etc/hosts',),
                 needs="root",
             )
         ]

@@ -9,10 +9,15 @@ from typing import Any
 
 from ddp_doctor.facts.job import JobRank, JobView, Process, jobs
 from ddp_doctor.model import Confidence, Facts, Fix
+from ddp_doctor_checks.software.not_comm_person import waits_for_a_person
 
 LOCK_CALLS = ("flock", "fcntl")
 NETWORK_FILES = ("nfs", "rpc_", "fuse", "request_wait", "ceph", "lustre")
 ELSEWHERE = ("user-code", "importing", "data", "")
+BLAMED = (
+    "the others wait for this rank in torch.distributed, but it has not come to its call: their errors will blame "
+    "communication"
+)
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -23,7 +28,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
             process = processes.get(rank.subject.process)
             if process is None or rank.doing not in ELSEWHERE or rank.state in ("running", "stopped", "exited"):
                 continue
-            found = _data(rank, view, processes) if rank.doing == "data" else _file(rank, process, view, processes)
+            found = _data(rank, view, processes) if rank.doing == "data" else _waits(rank, process, view, processes)
             if found is not None:
                 # the kernel names who holds the lock
                 held = process.lock_holder is not None and process.system_call in LOCK_CALLS
@@ -62,6 +67,15 @@ def _data(rank: JobRank, view: JobView, processes: Mapping[Any, Process]) -> dic
     }
 
 
+def _waits(rank: JobRank, process: Process, view: JobView, processes: Mapping[Any, Process]) -> dict[str, Any] | None:
+    asks = waits_for_a_person(rank, process)
+    if asks is None:
+        return _file(rank, process, view, processes)
+    wait = process.system_call or (process.tasks[0].wchan if process.tasks else "")
+    seen = process.evidence(f"PID {process.pid}: {wait} on {process.file or 'its terminal'}")
+    return {**asks, "because": BLAMED, "evidence": [rank.evidence(), seen]}
+
+
 def _file(rank: JobRank, process: Process, view: JobView, processes: Mapping[Any, Process]) -> dict[str, Any] | None:
     wchan = process.tasks[0].wchan if process.tasks else ""
     shown = process.file or "a file"
@@ -87,28 +101,18 @@ def _file(rank: JobRank, process: Process, view: JobView, processes: Mapping[Any
             needs="nothing",
         )
     elif process.system_call in ("read", "pread64", "readv", "write", "fsync") and process.file:
-        asks = process.descriptor == 0 and process.system_call == "read"
         ended = [
             each.pid
             for each in processes.values()
             if each.gone and each.subject.host == process.subject.host and each.parent == process.pid
         ]
-        summary = (
-            f"{rank.name} asks for input at {rank.where} and waits for an answer on its standard input ({shown})"
-            if asks
-            else f"{rank.name} waits in {process.system_call} of {shown} at {rank.where}"
-            + (f"; a process that it started, PID {ended[0]}, has ended" if ended else "")
+        summary = f"{rank.name} waits in {process.system_call} of {shown} at {rank.where}" + (
+            f"; a process that it started, PID {ended[0]}, has ended" if ended else ""
         )
-        fix = _answer(rank) if asks else _other_end(shown)
+        fix = _other_end(shown)
     else:
         return None
-    return {
-        "summary": summary,
-        "because": "the others wait for this rank in torch.distributed, but it has not come to its call: their errors will "
-        "blame communication",
-        "evidence": [seen, rank.evidence()],
-        "fixes": [fix],
-    }
+    return {"summary": summary, "because": BLAMED, "evidence": [seen, rank.evidence()], "fixes": [fix]}
 
 
 def _held_by_a_rank(rank: JobRank, owner: JobRank, process: Process, seen: Any) -> dict[str, Any]:
@@ -125,15 +129,6 @@ def _held_by_a_rank(rank: JobRank, owner: JobRank, process: Process, seen: Any) 
             )
         ],
     }
-
-
-def _answer(rank: JobRank) -> Fix:
-    return Fix(
-        title=f"take the answer from a variable or an option instead of asking at {rank.where}; a launcher's ranks have no "
-        "terminal",
-        commands=('answer = os.environ.get("ANSWER", "y")   # in place of input(...)',),
-        needs="code change, job restart",
-    )
 
 
 def _other_end(shown: str) -> Fix:

@@ -62,6 +62,23 @@ def test_hit_a_pipe_whose_writer_has_ended() -> None:
     assert finding.summary.endswith("; a process that it started, PID 4300, has ended")
 
 
+@pytest.mark.parametrize(
+    ("functions", "says"),
+    [
+        (
+            ("Cmd.cmdloop", "Pdb._cmdloop", "Pdb.interaction", "Pdb.user_line", "main"),
+            "rank 1 stands in the debugger at train.py:88",
+        ),
+        (("_raw_input", "unix_getpass", "login"), "rank 1 asks for a password at train.py:88"),
+    ],
+    ids=["breakpoint", "password"],
+)
+def test_hit_nobody_answers(functions: tuple[str, ...], says: str) -> None:
+    rank = busy(1, **IDLE, functions=functions)
+    (finding,) = run_check(NotComm, *job(waiting(0, 1), rank, culprits=(1,)), process(0), process(1)).findings
+    assert finding.summary.startswith(says) and finding.ranks == (1,)
+
+
 def test_hit_a_question_on_standard_input() -> None:
     asks = process(1, system_call="read", file="pipe:[4]", descriptor=0)
     (finding,) = run_check(NotComm, *job(waiting(0, 1), busy(1, **IDLE), culprits=(1,)), process(0), asks).findings
