@@ -160,8 +160,9 @@ def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
     role = _own_role(process, everyone)
     if role != "other" or not process.asked or process.gone or _is_servant(process):
         return role
-    # a shell or wrapper that the user named stands for the ranks below it
-    if any(process.pid in other.ancestors and _own_role(other, everyone) == "rank" for other in everyone.values()):
+    # a shell or wrapper that the user named stands for the ranks, or their launcher, below it
+    below = (other for other in everyone.values() if process.pid in other.ancestors)
+    if any(_own_role(other, everyone) in ("rank", "launcher") for other in below):
         return "parent"
     return "other" if process.python is False else "rank"
 

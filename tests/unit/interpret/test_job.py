@@ -168,6 +168,14 @@ def test_a_python_wrapper_that_the_user_named_stands_for_what_torch_spawned_belo
     assert family.roles == {900: "parent", 4000: "parent", 4100: "rank", 4101: "rank"}
 
 
+def test_a_python_wrapper_that_the_user_named_stands_for_the_launcher_below_it() -> None:
+    wrapper = process(None, pid=900, arguments=("python", "submit.py"), asked=True, torch=False, parent=1)
+    arguments = ("python", "-m", "torch.distributed.run", "--nnodes=2", "train.py")
+    launcher = process(None, pid=4000, parent=900, ancestors=(900,), arguments=arguments)
+    (family,) = families([wrapper, launcher], [])
+    assert family.roles == {900: "parent", 4000: "launcher"}
+
+
 def test_a_process_whose_command_line_is_gone_costs_nothing() -> None:
     assert pids(ranked(0), ranked(1, arguments=())) == [[4100, 4101]]
 
