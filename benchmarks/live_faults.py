@@ -95,8 +95,8 @@ def measured(fault: Fault, mode: str) -> tuple[Row, dict[str, Any]]:
     except (TimeoutError, AssertionError) as error:
         return Row(mode=mode, name=fault.name, expected=fault.expected, failed=str(error) or "not started"), {}
     # watch leaves a job alone that is past initialisation and works
-    expected = () if mode == "watch" and fault.watch_is_silent else fault.expected
-    return row(mode, fault.name, expected, fault.ranks, report, round(seconds, 2)), report
+    expected, ranks = ((), None) if mode == "watch" and fault.watch_is_silent else (fault.expected, fault.ranks)
+    return row(mode, fault.name, expected, ranks, report, round(seconds, 2)), report
 
 
 def main() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +72,19 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'prefligth'"):
         ddp_doctor.prefligth  # noqa: B018
     assert not hasattr(ddp_doctor, "__wrapped__")
+
+
+@pytest.mark.parametrize("imported", ["ddp_doctor.cli", "typer", "ddp_doctor.model"])
+def test_an_interrupt_while_it_starts_leaves_no_traceback(imported: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "ddp_doctor", "checks"], cwd=ROOT, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == imported:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert line.endswith(f"{imported}\n") and "Traceback" not in rest
+    assert process.returncode == 130

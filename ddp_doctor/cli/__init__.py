@@ -22,8 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _keep_standard_descriptors()
     _die_first_when_memory_is_short()
     signal.signal(signal.SIGTERM, _terminated)
+    _end_at_once_when_interrupted()
     try:
         code = _run(with_default_command(given))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is to leave
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 2
     except KeyboardInterrupt:
@@ -31,6 +33,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         code = _own_failure(error, given)
     _leave(143 if _was_terminated and code == 130 else code)
+
+
+def _end_at_once_when_interrupted() -> None:
+    """Until a command begins there is nothing to print or clean up, and an import that is interrupted may swallow it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
+
+
+def begin() -> None:
+    """From here on an interrupt is a KeyboardInterrupt: a command begins."""
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _keep_standard_descriptors() -> None:
@@ -65,11 +79,13 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] == "run" and OF_RANKS.intersection(os.environ):
         from ddp_doctor.cli.quick import run_as_rank
 
+        begin()
         code = run_as_rank(arguments, os.environ)
         if code is not None:
             return code
     from ddp_doctor.cli.commands import application
 
+    begin()
     return application(arguments)
 
 
