@@ -6,7 +6,7 @@ All of them are frozen, typed and serialisable by msgspec. Nothing here touches 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
@@ -164,7 +164,9 @@ class Facts:
         self.looked_for = frozenset(looked_for)
         self._by_kind = _by_kind(self._facts)
         self._by_host: dict[str, list[int]] | None = None
+        self._absents_by_host: dict[str, list[int]] = {"": []}
         self._on: dict[str, Facts] = {}
+        self._by_subject: dict[str, dict[Subject, list[Fact]]] = {}
         """What was asked for by host; thousands of hosts would else each look through the facts of all."""
 
     def __getitem__(self, kind: type[F]) -> tuple[F, ...]:
@@ -178,10 +180,16 @@ class Facts:
 
     def by_subject(self, kind: type[F]) -> dict[Subject, list[F]]:
         """The facts of a kind, those of one subject together."""
-        found: dict[Subject, list[F]] = {}
-        for fact in self[kind]:
-            found.setdefault(fact.subject, []).append(fact)
-        return found
+        found = self._by_subject.get(kind.kind())
+        if found is None:
+            found = self._by_subject[kind.kind()] = {}
+            for fact in self[kind]:
+                found.setdefault(fact.subject, []).append(fact)
+        return cast("dict[Subject, list[F]]", found)
+
+    def of(self, kind: type[F], subject: Subject) -> Sequence[F]:
+        """The facts of a kind about exactly this subject."""
+        return self.by_subject(kind).get(subject, ())
 
     def first(self, kind: type[F]) -> F | None:
         """The first fact of that kind, or None."""
@@ -200,10 +208,13 @@ class Facts:
                 self._by_host = {"": []}
                 for number, fact in enumerate(self._facts):
                     self._by_host.setdefault(fact.subject.host, []).append(number)
+                for number, absent in enumerate(self._absents):
+                    self._absents_by_host.setdefault(absent.about.host, []).append(number)
             numbers = self._by_host[""] + (self._by_host.get(host, []) if host else [])
+            lacking = self._absents_by_host[""] + (self._absents_by_host.get(host, []) if host else [])
             found = self._on[host] = Facts(
                 [self._facts[number] for number in sorted(numbers)],
-                [absent for absent in self._absents if absent.about.host in ("", host)],
+                [self._absents[number] for number in sorted(lacking)],
                 self.looked_for,
             )
         return found
