@@ -6,7 +6,7 @@ All of them are frozen, typed and serialisable by msgspec. Nothing here touches 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
@@ -162,18 +162,34 @@ class Facts:
         self._facts = tuple(facts)
         self._absents = tuple(absents)
         self.looked_for = frozenset(looked_for)
-        self._by_kind: dict[str, list[Fact]] = {}
-        for fact in self._facts:
-            self._by_kind.setdefault(fact.kind(), []).append(fact)
+        self._by_kind = _by_kind(self._facts)
+        self._by_host: dict[str, list[int]] | None = None
+        self._absents_by_host: dict[str, list[int]] = {"": []}
+        self._on: dict[str, Facts] = {}
+        self._by_subject: dict[str, dict[Subject, list[Fact]]] = {}
+        """What was asked for by host; thousands of hosts would else each look through the facts of all."""
 
     def __getitem__(self, kind: type[F]) -> tuple[F, ...]:
-        return cast("tuple[F, ...]", tuple(self._by_kind.get(kind.kind(), ())))
+        return cast("tuple[F, ...]", self._by_kind.get(kind.kind(), ()))
 
     def __iter__(self) -> Iterator[Fact]:
         return iter(self._facts)
 
     def __len__(self) -> int:
         return len(self._facts)
+
+    def by_subject(self, kind: type[F]) -> dict[Subject, list[F]]:
+        """The facts of a kind, those of one subject together."""
+        found = self._by_subject.get(kind.kind())
+        if found is None:
+            found = self._by_subject[kind.kind()] = {}
+            for fact in self[kind]:
+                found.setdefault(fact.subject, []).append(fact)
+        return cast("dict[Subject, list[F]]", found)
+
+    def of(self, kind: type[F], subject: Subject) -> Sequence[F]:
+        """The facts of a kind about exactly this subject."""
+        return self.by_subject(kind).get(subject, ())
 
     def first(self, kind: type[F]) -> F | None:
         """The first fact of that kind, or None."""
@@ -186,11 +202,22 @@ class Facts:
 
     def on(self, host: str) -> Facts:
         """What is known about one host, and what names no host."""
-        return Facts(
-            (fact for fact in self._facts if fact.subject.host in ("", host)),
-            (absent for absent in self._absents if absent.about.host in ("", host)),
-            self.looked_for,
-        )
+        found = self._on.get(host)
+        if found is None:
+            if self._by_host is None:
+                self._by_host = {"": []}
+                for number, fact in enumerate(self._facts):
+                    self._by_host.setdefault(fact.subject.host, []).append(number)
+                for number, absent in enumerate(self._absents):
+                    self._absents_by_host.setdefault(absent.about.host, []).append(number)
+            numbers = self._by_host[""] + (self._by_host.get(host, []) if host else [])
+            lacking = self._absents_by_host[""] + (self._absents_by_host.get(host, []) if host else [])
+            found = self._on[host] = Facts(
+                [self._facts[number] for number in sorted(numbers)],
+                [self._absents[number] for number in sorted(lacking)],
+                self.looked_for,
+            )
+        return found
 
     @property
     def absents(self) -> tuple[Absent, ...]:
@@ -199,7 +226,21 @@ class Facts:
 
     def plus(self, facts: Iterable[Fact] = (), absents: Iterable[Absent] = (), looked_for: Iterable[str] = ()) -> Facts:
         """These facts and more; merging ranks is nothing else."""
-        return Facts((*self._facts, *facts), (*self._absents, *absents), (*self.looked_for, *looked_for))
+        more = tuple(facts)
+        both = Facts((), (*self._absents, *absents), (*self.looked_for, *looked_for))
+        both._facts = (*self._facts, *more)
+        # done after each probe and each interpreter, so not all is sorted anew
+        both._by_kind = self._by_kind | {
+            kind: (*self._by_kind.get(kind, ()), *found) for kind, found in _by_kind(more).items()
+        }
+        return both
+
+
+def _by_kind(facts: Iterable[Fact]) -> dict[str, tuple[Fact, ...]]:
+    found: dict[str, list[Fact]] = {}
+    for fact in facts:
+        found.setdefault(fact.kind(), []).append(fact)
+    return {kind: tuple(each) for kind, each in found.items()}
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -71,10 +71,13 @@ class Broken(msgspec.Struct, frozen=True, kw_only=True):
 def broken(facts: Facts) -> list[Broken]:
     """Each root once, the paths that fail for the same reason at the same end together."""
     by_cause: dict[Cause, list[PathTry]] = defaultdict(list)
+    by_pair: dict[tuple[str, str], list[PathTry]] = defaultdict(list)
+    for each in facts[PathTry]:
+        by_pair[(each.subject.host, each.to)].append(each)
     for each in facts[PathTry]:
         # where a host is merely known nobody connects to but the ranks of torch's store, on its own port
         if not each.ok and set(each.uses) != {"host"}:
-            by_cause[_cause(each, facts)].append(each)
+            by_cause[_cause(each, facts, by_pair)].append(each)
     return [
         Broken(
             cause=cause,
@@ -136,16 +139,15 @@ def _by_address(failed: list[PathTry]) -> list[tuple[str, bool, list[PathTry]]]:
     return [(tries[0].to, True, tries) for tries in groups.values()]
 
 
-def _cause(failed: PathTry, facts: Facts) -> Cause:
-    source = facts.on(failed.subject.host)
-    between = [each for each in source[PathTry] if each.to == failed.to]
+def _cause(failed: PathTry, facts: Facts, by_pair: Mapping[tuple[str, str], Sequence[PathTry]]) -> Cause:
+    between = by_pair[(failed.subject.host, failed.to)]
     if failed.own:
         return "same-address"
     if failed.outcome == "wrong-host":
         return "other-host"
     if failed.outcome == "silent":
         return "silent"
-    if lacking_family([failed.address], source[Interface]):
+    if lacking_family([failed.address], facts.on(failed.subject.host)[Interface]):
         return "family"
     if (
         any(each.ok and each.address != failed.address and "host" in each.uses for each in between)
@@ -154,7 +156,7 @@ def _cause(failed: PathTry, facts: Facts) -> Cause:
         return "interface"
     if "store" in failed.uses and any(each.ok and each.address == failed.address for each in between):
         return "store"
-    back = [each for each in facts[PathTry] if (each.subject.host, each.to) == (failed.to, failed.subject.host)]
+    back = by_pair.get((failed.to, failed.subject.host), ())
     if any(each.translated for each in back):
         return "translated"
     if failed.outcome == "unreachable" and not any(each.ok for each in back):

@@ -22,7 +22,7 @@ from ddp_doctor.meeting.doors import Place
 from ddp_doctor.meeting.identity import Identity, identity
 from ddp_doctor.meeting.messages import Verdict
 from ddp_doctor.meeting.terms import Terms
-from ddp_doctor.model import Facts, LeftBehind, ProbeRun, Report
+from ddp_doctor.model import Absent, Fact, Facts, LeftBehind, ProbeRun, Report
 from ddp_doctor.probes.interpreter import Choice
 from ddp_doctor.rank.outcome import elsewhere, last_known
 from ddp_doctor.rank.own_facts import own_facts
@@ -207,18 +207,21 @@ class Examination:
 
         untried = CommunicatorStop.kind()
         alone = len(party) == 1 and not self.expects
-        facts = Facts() if alone else Facts((*party, attendance), (), (Attendee.kind(),))
+        found: list[Fact] = [] if alone else [*party, attendance]
+        absents: list[Absent] = []
+        looked_for: set[str] = set() if alone else {Attendee.kind()}
         for tables in seen:
             here, facts_here = self._seen_here
             observed = facts_here if tables is here else from_tables(enumerate(tables, 1))
             # that no trial was made, for want of an NCCL, leaves nothing open where the ranks themselves have met
-            known = [each for each in observed.absents if alone or each.kind != untried or each.status != "absent"]
-            facts = facts.plus(observed, known, observed.looked_for)
+            absents += [each for each in observed.absents if alone or each.kind != untried or each.status != "absent"]
+            found += observed
+            looked_for |= observed.looked_for
         hosts = tuple(dict.fromkeys(each.subject.host for each in party))
         report = examine(
             "run",
             load_packs(),
-            known=facts,
+            known=Facts(found, absents, looked_for),
             selection=self._wish.selection,
             describe=lambda facts: target(facts, hosts, self._choice),
             rows=rows,

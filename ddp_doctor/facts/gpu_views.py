@@ -78,8 +78,10 @@ def gpu_views(facts: Facts) -> tuple[GpuViews, ...]:
 
 
 def _views(facts: Facts, host: str) -> GpuViews:
+    known = facts.on(host) if host else Facts(fact for fact in facts if not fact.subject.host)
+
     def here(kind: type[F]) -> list[F]:
-        return [fact for fact in facts[kind] if fact.subject.host in (host, "")]
+        return list(known[kind])
 
     gpus = {gpu.index: gpu for gpu in reversed(here(DriverGpu))}
     masked = first(view for view in here(CudaView) if view.masked)

@@ -14,19 +14,16 @@ def interpret(facts: Facts) -> list[Fact]:
     """One choice per host whose interfaces and hostname are known (several with a list in GLOO_SOCKET_IFNAME)."""
     found: list[Fact] = []
     for host in dict.fromkeys(interface.subject.host for interface in facts[Interface]):
-        interfaces = tuple(each for each in facts[Interface] if each.subject.host == host)
+        here = facts.on(host)
+        interfaces = tuple(each for each in here[Interface] if each.subject.host == host)
         variable = next(
-            (
-                each
-                for each in facts[Variable]
-                if each.name == "GLOO_SOCKET_IFNAME" and each.in_effect and each.subject.host in ("", host)
-            ),
+            (each for each in here[Variable] if each.name == "GLOO_SOCKET_IFNAME" and each.in_effect),
             None,
         )
         if variable is not None and variable.value:
             found += [_by_name(variable, name, interfaces) for name in variable.value.split(",")]
             continue
-        own = [each for each in facts[Resolution] if each.role == "hostname" and each.subject.host == host]
+        own = [each for each in here[Resolution] if each.role == "hostname" and each.subject.host == host]
         if own:
             found.append(_by_hostname(own[0], interfaces))
     return found

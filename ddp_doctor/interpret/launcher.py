@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 
 from ddp_doctor.facts.launch import Ancestor, Launcher, LauncherName, Variable
@@ -52,12 +53,11 @@ FIRST_RESERVED_STEP = 0xFFFFFFF0
 
 def interpret(facts: Facts) -> list[Fact]:
     """One Launcher per launcher whose variables are here and per examined process."""
-    subjects = dict.fromkeys(variable.subject for variable in facts[Variable])
+    ancestors = facts.by_subject(Ancestor)
     found: list[Fact] = []
-    for subject in subjects:
-        variables = [variable for variable in facts[Variable] if variable.subject == subject and is_set(variable)]
-        ancestors = [ancestor for ancestor in facts[Ancestor] if ancestor.subject == subject]
-        found += _launchers(subject, {variable.name: variable for variable in variables}, ancestors)
+    for subject, variables in facts.by_subject(Variable).items():
+        own = {variable.name: variable for variable in variables if is_set(variable)}
+        found += _launchers(subject, own, ancestors.get(subject, ()))
     return found
 
 
@@ -76,7 +76,8 @@ def started_by(facts: Facts) -> Launcher | None:
     return None
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+@lru_cache(maxsize=4096)
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return name in patterns or any(each.endswith("*") and name.startswith(each[:-1]) for each in patterns)
 
 

@@ -23,10 +23,10 @@ def interpret(facts: Facts) -> list[Fact]:
     """One Leftover per launcher that has variables here but no process above; none where the tree cannot be seen."""
     launchers = [found for found in launcher_interpreter.interpret(facts) if isinstance(found, Launcher)]
     found: list[Fact] = []
-    for subject in dict.fromkeys(ancestor.subject for ancestor in facts[Ancestor]):
-        mine = {item.name: item for item in facts[Variable] if item.subject == subject and is_set(item)}
-        theirs: dict[str, Launcher] = {item.name: item for item in launchers if item.subject == subject}
-        ancestors = [item for item in facts[Ancestor] if item.subject == subject]
+    variables, started = facts.by_subject(Variable), Facts(launchers).by_subject(Launcher)
+    for subject, ancestors in facts.by_subject(Ancestor).items():
+        mine = {item.name: item for item in variables.get(subject, ()) if is_set(item)}
+        theirs: dict[str, Launcher] = {item.name: item for item in started.get(subject, ())}
         found += _leftovers(mine, theirs, ancestors)
     return found
 

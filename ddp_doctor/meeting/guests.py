@@ -28,6 +28,8 @@ MOURNING_SECONDS = 0.3
 """A process that dies closes its sockets before it is gone."""
 MOST_AT_ONCE = 256
 QUIET_SECONDS = 2.5
+SECONDS_PER_GUEST = 0.005
+"""What it takes to have thousands of them hear the verdict."""
 SILENCE_SECONDS = 8.0
 """A machine that has told twice a second that it lives, and has said nothing for so long, is stopped or cut off."""
 
@@ -109,17 +111,26 @@ class Guests:
                 self._listen_for(guest)
 
     def dismiss(self, only: Callable[[Guest], bool], seconds: float) -> None:
-        """Close these connections, once what they were sent is out or the seconds are over."""
-        give_up = time.monotonic() + seconds
+        """Close these connections, once what they were sent is out or the seconds are over.
+
+        Other machines close theirs first: what they still say would make the kernel drop what they have not read.
+        """
         leaving = [guest for guest in self._guests.values() if only(guest)]
-        while any(guest.connection.unsent and not guest.connection.closed for guest in leaving):
+        give_up = time.monotonic() + seconds + SECONDS_PER_GUEST * len(leaving)
+        while any(
+            (guest.connection.unsent or not guest.local)
+            and not guest.connection.closed
+            and not guest.silent(time.monotonic())
+            for guest in leaving
+        ):
             left = give_up - time.monotonic()
             if left <= 0:
                 break
             self.serve(min(0.1, left))
         for guest in leaving:
             guest.keys.clear()
-            self._drop(guest)
+            if guest.connection.fileno() in self._guests:
+                self._drop(guest)
 
     def __iter__(self) -> Iterator[Guest]:
         return iter(list(self._guests.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ddp_doctor.meeting.calls import SECONDS, Target
@@ -16,6 +17,7 @@ Pair = tuple[str, str]
 FEW = 8
 """Up to so many machines each tries all others."""
 SAMPLED = 4
+MOST_KNOWN = 256
 MOST_WITNESSES = 3
 """How many others try to reach a machine that one could not reach."""
 PATIENCE_SECONDS = 7.0
@@ -25,17 +27,18 @@ QUIET_SECONDS = 3.0
 TURN_SECONDS = SECONDS + 2.5
 
 
-def planned(machines: Sequence[str]) -> set[Pair]:
+@lru_cache(maxsize=1)
+def planned(machines: tuple[str, ...]) -> frozenset[Pair]:
     """The pairs to try, in both directions; the first of the machines is rank 0's."""
     if len(machines) <= FEW:
-        return {(one, other) for one in machines for other in machines if one != other}
+        return frozenset((one, other) for one in machines for other in machines if one != other)
     pairs = {pair for other in machines[1:] for pair in ((machines[0], other), (other, machines[0]))}
     after = dict(zip(machines, (*machines[1:], machines[0]), strict=True))
     pairs |= {pair for one, other in after.items() for pair in ((one, other), (other, one))}
     chosen = random.Random(len(machines))
     for one in machines:
         pairs |= {(one, other) for other in chosen.sample(machines, SAMPLED) if other != one}
-    return pairs
+    return frozenset(pairs)
 
 
 def further(failed: set[Pair], tried: set[Pair], machines: Sequence[str]) -> set[Pair]:
@@ -98,11 +101,11 @@ class Paths:
         machines = [each.machine for each in sorted(self._machines.values(), key=lambda each: each.rank)]
         if len(machines) < 2 or not self._ready(now, expected, settled):
             return
-        todo = planned(machines) - self._asked
+        todo = planned(tuple(machines)) - self._asked
         if not todo:
             failed = {pair for pair, tables in self._tried.items() if _failed(tables)} - self._probed
             self._probed |= failed
-            todo = further(failed, set(self._tried), machines) if failed else set()
+            todo = frozenset(further(failed, set(self._tried), machines)) if failed else frozenset()
         calls = [(pair, door) for pair in sorted(todo) for door in self._machines[pair[1]].doors]
         if not calls and self._late is not None and self._late[0] in self._machines:
             last, door = self._late
@@ -154,11 +157,15 @@ class Paths:
         self._turn_ends = now + TURN_SECONDS
         known = {door.nonce: each.host for each in self._machines.values() for door in each.doors}
         self._asked |= {pair for pair, _ in calls}
-        for machine in sorted({one for (one, _), _ in calls} | review):
-            mine = [(pair, door) for pair, door in calls if pair[0] == machine]
+        by_machine: dict[str, list[tuple[Pair, Door]]] = {machine: [] for machine in review}
+        for pair, door in calls:
+            by_machine.setdefault(pair[0], []).append((pair, door))
+        for machine, mine in sorted(by_machine.items()):
             self._out[machine] = tuple(pair for pair, _ in mine)
             targets = tuple(Target(host=self._machines[pair[1]].host, door=door) for pair, door in mine)
-            self._send(machine, Tries(self._turn, targets, known))
+            # who may answer in a machine's place; of hundreds of hosts all would be more than all else that is said
+            asked = known if len(known) <= MOST_KNOWN else {each.door.nonce: each.host for each in targets}
+            self._send(machine, Tries(self._turn, targets, asked))
 
 
 def _failed(tables: Mapping[Any, Mapping[str, Any]]) -> bool:

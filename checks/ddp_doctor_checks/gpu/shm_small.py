@@ -53,7 +53,7 @@ class ShmSmall(Check):
                 reason = shm.error or ("it cannot be written" if not shm.writable else "it has no inode left")
                 yield self._finding(shm, f"{shm.path} cannot be used: {reason}", Severity.WARNING, Confidence.CERTAIN)
                 continue
-            ranks = _local_ranks(facts, shm)
+            ranks = _local_ranks(facts.on(shm.subject.host) if shm.subject.host else facts, shm)
             need = ranks * CHANNELS * NCCL_SEGMENT
             if shm.free <= TOO_SMALL_FOR_ANY_JOB:
                 summary = f"{shm.path} has {size(shm.free)} left of {size(shm.size)}: too little for any job"

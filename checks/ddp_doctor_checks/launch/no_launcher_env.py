@@ -45,8 +45,8 @@ class NoLauncherEnv(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
-        for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
-            mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
+        for subject in facts.by_subject(Variable):
+            mine = {found.name: found for found in facts.of(Variable, subject) if is_set(found)}
             bad = [mine[name] for name, least in LEAST.items() if name in mine and _is_bad(mine[name].value, least)]
             for variable in bad:
                 at_least = LEAST[variable.name]

@@ -75,8 +75,8 @@ class RankConfigMismatch(Check):
             yield from self._two_ranks(launcher, facts)
 
     def _two_ranks(self, launcher: Launcher, facts: Facts) -> Iterator[Finding]:
-        mine = {item.name: item for item in facts[Variable] if item.subject == launcher.subject and is_set(item)}
-        alive = {found.name for found in facts[Launcher] if found.subject == launcher.subject and found.alive}
+        mine = {item.name: item for item in facts.of(Variable, launcher.subject) if is_set(item)}
+        alive = {found.name for found in facts.of(Launcher, launcher.subject) if found.alive}
         one_rank_per_task = launcher.alive and (launcher.local_world_size or 1) > 1
         if not one_rank_per_task or alive & {"torchrun", "deepspeed", "ray"}:
             return

@@ -45,15 +45,12 @@ class SchedulerEnv(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
-        for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
-            mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
-            launchers: dict[str, Launcher] = {
-                found.name: found for found in facts[Launcher] if found.subject == subject
-            }
-            ancestors = [found for found in facts[Ancestor] if found.subject == subject]
-            for leftover in facts[Leftover]:
-                if leftover.subject == subject:
-                    yield self._left_over(leftover, mine, ancestors)
+        for subject in facts.by_subject(Variable):
+            mine = {found.name: found for found in facts.of(Variable, subject) if is_set(found)}
+            launchers: dict[str, Launcher] = {found.name: found for found in facts.of(Launcher, subject)}
+            ancestors = list(facts.of(Ancestor, subject))
+            for leftover in facts.of(Leftover, subject):
+                yield self._left_over(leftover, mine, ancestors)
             yield from self._in_allocation(mine, launchers, ancestors)
             yield from self._twice(mine, launchers, ancestors)
 

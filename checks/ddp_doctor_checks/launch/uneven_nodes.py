@@ -31,8 +31,8 @@ class UnevenNodes(Check):
     )
 
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
-        for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
-            mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
+        for subject in facts.by_subject(Variable):
+            mine = {found.name: found for found in facts.of(Variable, subject) if is_set(found)}
             for name in ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"):
                 counts = tasks_per_node(mine[name].value) if name in mine else ()
                 if len(set(counts)) > 1:

@@ -47,9 +47,9 @@ class WorldSizeMismatch(Check):
             yield self.finding(**met)
         yield from communicator.findings(self, facts)
         for launcher in facts[Launcher]:
-            mine = {item.name: item for item in facts[Variable] if item.subject == launcher.subject and is_set(item)}
+            mine = {item.name: item for item in facts.of(Variable, launcher.subject) if is_set(item)}
             own = next((mine[name] for name in SIZE_OF.get(launcher.name, ()) if name in mine), None)
-            others = {found.name for found in facts[Launcher] if found.subject == launcher.subject and found.alive}
+            others = {found.name for found in facts.of(Launcher, launcher.subject) if found.alive}
             started, per_node = launcher.world_size, launcher.local_world_size
             world = number(mine["WORLD_SIZE"].value) if "WORLD_SIZE" in mine else None
             if (

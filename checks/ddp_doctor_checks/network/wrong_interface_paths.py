@@ -37,8 +37,10 @@ def from_paths(facts: Facts) -> Iterator[dict[str, Any]]:
 def untried(facts: Facts, host: str) -> Facts:
     """What is known about a host, without the looks of interfaces whose addresses others have tried: those are known."""
     here = facts.on(host)
-    tried = {(each.to, each.address) for each in facts[PathTry]}
-    known = {each.name for each in here[Interface] for address in each.addresses if (host, address) in tried}
+    if not here[UnreachableInterface]:
+        return here
+    tried = {each.address for each in facts[PathTry] if each.to == host}
+    known = {each.name for each in here[Interface] for address in each.addresses if address in tried}
     kept = (each for each in here if not (isinstance(each, UnreachableInterface) and each.interface in known))
     return Facts(kept, here.absents, here.looked_for)
 

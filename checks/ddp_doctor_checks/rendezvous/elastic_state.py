@@ -39,8 +39,8 @@ class ElasticState(Check):
     def diagnose(self, facts: Facts) -> Iterator[Finding]:
         for live in from_job(facts):
             yield self.finding(**live)
-        for subject in dict.fromkeys(variable.subject for variable in facts[Variable]):
-            mine = {found.name: found for found in facts[Variable] if found.subject == subject and is_set(found)}
+        for subject in facts.by_subject(Variable):
+            mine = {found.name: found for found in facts.of(Variable, subject) if is_set(found)}
             if "PET_NNODES" in mine:
                 yield from self._nodes(mine)
 

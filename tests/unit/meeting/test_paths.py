@@ -14,8 +14,8 @@ from ddp_doctor.meeting.messages import Listens, Tried, Tries
 from ddp_doctor.meeting.paths import Paths, further, planned
 
 
-def names(count: int) -> list[str]:
-    return [f"m{number}" for number in range(count)]
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"m{number}" for number in range(count))
 
 
 def test_few_machines_try_all_others() -> None:
