@@ -312,22 +312,23 @@ def attach(
         hosts = hosts if "hosts" in typed else None
         slurm_job = slurm_job if "slurm_job" in typed else None
     if hosts is not None or slurm_job is not None:
-        from ddp_doctor.cli import hosts as several
+        from ddp_doctor.cli.hosts import examine_hosts
+        from ddp_doctor.cli.ways import Misspelt, Unreachable, named_hosts, named_job, over_slurm, over_ssh
 
         if pids or every or (hosts is not None and slurm_job is not None):
             raise typer.BadParameter("--hosts and --slurm-job look at every job there: give one of them alone")
         try:
             if slurm_job is not None:
-                ways = several.over_slurm(several.named_job(slurm_job), timeout / 4)
+                ways = over_slurm(named_job(slurm_job), timeout / 4)
             else:
-                ways = several.over_ssh(several.named_hosts(hosts or ""), timeout)
-        except several.Misspelt as error:
+                ways = over_ssh(named_hosts(hosts or ""), timeout)
+        except Misspelt as error:
             raise typer.BadParameter(f"{'--hosts' if slurm_job is None else '--slurm-job'}: {error}") from None
-        except several.Unreachable as error:
+        except Unreachable as error:
             shared.out.say(f"cannot look at Slurm job {slurm_job}: {error}")
             raise typer.Exit(5) from None
         shared.out.deliver(
-            several.examine_hosts(
+            examine_hosts(
                 shared.out,
                 ways,
                 shared.selection,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ddp_doctor.cli.hosts import Misspelt, SlurmJob, named_hosts, named_job
+from ddp_doctor.cli.ways import Misspelt, SlurmJob, named_hosts, named_job
 
 FACTS = '{"schema":"ddp-doctor/facts/1","looked_for":[]}'
 
