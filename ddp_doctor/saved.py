@@ -14,6 +14,8 @@ import ddp_doctor.facts
 from ddp_doctor.model import Absent, Fact, Facts, UnknownFact
 
 SCHEMA = "ddp-doctor/facts/1"
+BEGINS = f'{{"schema":"{SCHEMA}"'
+"""How such lines begin."""
 MOST_LINES = 2_000_000
 
 
@@ -66,7 +68,7 @@ def to_lines(tables: Iterable[dict[str, Any]]) -> str:
 
 def looks_like_facts(text: str) -> bool:
     """Whether a text begins with the heading of such lines."""
-    return text.lstrip()[:200].startswith(f'{{"schema":"{SCHEMA}"')
+    return text.lstrip()[:200].startswith(BEGINS)
 
 
 def looks_like_manifest(text: str) -> bool:

@@ -130,6 +130,12 @@ ConfigOption = Annotated[
 ]
 
 
+def _typed(context: typer.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line itself."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"ddp-doctor {__version__}")
@@ -275,6 +281,7 @@ def run(
 @app.command()
 @_reporting(needs_verdict=True)
 def attach(
+    context: typer.Context,
     shared: Shared,
     pids: Annotated[
         list[int] | None,
@@ -288,7 +295,7 @@ def attach(
         bool, _option("--no-stacks", help="Take no stacks: only what /proc and sockets show.")
     ] = False,
     hosts: Annotated[
-        str | None, _option("--hosts", metavar="A,B", help="Every job on these hosts, over OpenSSH.")
+        str | None, _option("--hosts", metavar="A,B", help="Every job on these hosts, over OpenSSH; node[1-3] too.")
     ] = None,
     slurm_job: Annotated[
         str | None,
@@ -298,17 +305,25 @@ def attach(
     probe_timeout: ProbeTimeoutOption = 5.0,
 ) -> None:
     """Look at a hung or running job, without touching it: which rank is at fault, and why the others wait."""
+    typed = {name for name in ("pids", "every", "hosts", "slurm_job") if _typed(context, name)}
+    if typed:
+        # what was typed wins over the variables and the settings file
+        every = every and "every" in typed
+        hosts = hosts if "hosts" in typed else None
+        slurm_job = slurm_job if "slurm_job" in typed else None
     if hosts is not None or slurm_job is not None:
-        from ddp_doctor.cli.hosts import Unreachable, examine_hosts, over_slurm, over_ssh
+        from ddp_doctor.cli.hosts import examine_hosts
+        from ddp_doctor.cli.ways import Misspelt, Unreachable, named_hosts, named_job, over_slurm, over_ssh
 
         if pids or every or (hosts is not None and slurm_job is not None):
             raise typer.BadParameter("--hosts and --slurm-job look at every job there: give one of them alone")
         try:
-            ways = (
-                over_slurm(slurm_job, timeout / 4)
-                if slurm_job is not None
-                else over_ssh([host.strip() for host in (hosts or "").split(",") if host.strip()], timeout)
-            )
+            if slurm_job is not None:
+                ways = over_slurm(named_job(slurm_job), timeout / 4)
+            else:
+                ways = over_ssh(named_hosts(hosts or ""), timeout)
+        except Misspelt as error:
+            raise typer.BadParameter(f"{'--hosts' if slurm_job is None else '--slurm-job'}: {error}") from None
         except Unreachable as error:
             shared.out.say(f"cannot look at Slurm job {slurm_job}: {error}")
             raise typer.Exit(5) from None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
+import queue
 import shlex
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,33 +12,24 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ddp_doctor.cli.bounded import hear
 from ddp_doctor.cli.output import Output
 from ddp_doctor.cli.signals import Ending
+from ddp_doctor.cli.ways import MOST_BYTES, Way, last_line, named_job
 from ddp_doctor.examine import Selection, examine
 from ddp_doctor.facts.job import Job, JobRank, Process
 from ddp_doctor.host import Host
-from ddp_doctor.model import Absent, Facts, ProbeRun, ProbeStatus, Report, Subject
+from ddp_doctor.model import Absent, Facts, ProbeRun, ProbeStatus, Report, Subject, Target
 from ddp_doctor.packs import load_packs
 from ddp_doctor.running_job import rows, target
 
 AT_ONCE = 32
-CONNECT_SECONDS = 10.0
-GOODBYE_SECONDS = 0.5
+QUOTED = 80
+NAMED = 8
+NO_ANSWER = "no answer in"
+KILL_SECONDS = 1.5
 RESERVE_SECONDS = 2.0
 """What stays of the whole time for the verdict."""
-
-
-class Unreachable(Exception):
-    """The hosts of a job could not be asked for; the text says why, and what to type."""
-
-
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How commands get to one host, and what is asked there."""
-
-    host: str
-    argv: tuple[str, ...]
-    name: str
-    options: tuple[str, ...] = ()
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,41 +39,6 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts | None = None
     reason: str = ""
     ms: int = 0
-
-
-def over_ssh(hosts: Sequence[str], seconds: float) -> list[Way]:
-    """A login on each host with OpenSSH, which asks nobody for a password."""
-    connect = max(1, int(min(CONNECT_SECONDS, seconds / 2)))
-    options = ("-T", "-x", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={connect}", "-o", "LogLevel=ERROR")
-    return [Way(host=host, argv=("ssh", *options, "--", host), name="ssh") for host in dict.fromkeys(hosts)]
-
-
-def over_slurm(job: str, seconds: float) -> list[Way]:
-    """A step beside those of a running job, on each of its nodes. Raises Unreachable."""
-    listed = _lines(("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T %N"), seconds)
-    state, _, nodes = (listed[0] if listed else "").partition(" ")
-    if state != "RUNNING":
-        raise Unreachable(f"it is {state.lower() or 'not known'}; `squeue --me` lists those that run")
-    step = ("srun", "--overlap", f"--jobid={job}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--input=0")
-    quiet = ("--quiet", "--kill-on-bad-exit=0", "--unbuffered")
-    return [
-        Way(host=node, argv=(*step, *quiet, f"--nodelist={node}"), name="srun", options=(f"--slurm-job={job}",))
-        for node in _lines(("scontrol", "show", "hostnames", nodes), seconds)
-    ]
-
-
-def _lines(argv: Sequence[str], seconds: float) -> list[str]:
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Unreachable(f"{argv[0]} gave no answer in {seconds:.0f} s") from None
-    except OSError as error:
-        raise Unreachable(f"{argv[0]}: {error.strerror}; type this where Slurm's commands are") from None
-    if done.returncode:
-        raise Unreachable(f"{argv[0]}: {_last_line(done.stderr) or f'exit code {done.returncode}'}")
-    return done.stdout.split("\n")[:-1]
 
 
 def examine_hosts(
@@ -103,7 +58,7 @@ def examine_hosts(
     options += ["--no-stacks"] if not stacks else ["--native"] if native else []
     asked = _Asked(ways, options, seconds)
     loaded = load_packs()
-    while asked.waiting and not ending.how:
+    while asked.waiting and asked.seconds_left and not ending.how:
         asked.join(0.2)
         out.waiting(tuple(each.host for each in asked.waiting))
     asked.end()
@@ -123,7 +78,9 @@ def examine_hosts(
             facts += list(each.facts)
             absents += list(each.facts.absents)
             looked_for |= each.facts.looked_for
-        status: ProbeStatus = "ok" if each.facts is not None else "timeout" if "no answer" in each.reason else "absent"
+        status: ProbeStatus = (
+            "ok" if each.facts is not None else "timeout" if each.reason.startswith(NO_ANSWER) else "absent"
+        )
         runs.append(ProbeRun(name=f"{each.way.name} {host}", status=status, ms=each.ms, reason=each.reason))
     report = examine(
         "attach",
@@ -140,7 +97,25 @@ def examine_hosts(
         interrupted=ending.how,
     )
     ending.no_more()
-    return msgspec.structs.replace(report, probes=tuple(runs))
+    report = msgspec.structs.replace(report, probes=tuple(runs))
+    return report if any(each.facts is not None for each in told) else _nobody_looked(report, told)
+
+
+def _nobody_looked(report: Report, told: Sequence[Told]) -> Report:
+    """The report names the hosts and the reasons itself: what was said beside it need not be where it is read."""
+    hosts_of: dict[str, list[str]] = {}
+    for each in told:
+        hosts_of.setdefault(each.reason, []).append(each.way.host)
+    parts = []
+    for reason, hosts in hosts_of.items():
+        more = f" and {len(hosts) - NAMED} more" if len(hosts) > NAMED else ""
+        were = "was" if len(hosts) == 1 else "were"
+        parts.append(f"{', '.join(hosts[:NAMED])}{more} {were} not looked at: {reason}")
+    return msgspec.structs.replace(
+        report,
+        target=Target(hosts=tuple(each.way.host.rpartition("@")[2] for each in told)),
+        verdict=msgspec.structs.replace(report.verdict, summary="; ".join(parts)),
+    )
 
 
 def _command(options: Sequence[str]) -> str:
@@ -157,17 +132,23 @@ class _Asked:
         self._options = options
         self._end = time.monotonic() + seconds
         self._told: dict[str, Told] = {}
-        self._running: dict[str, subprocess.Popen[str]] = {}
-        self._room = threading.Semaphore(AT_ONCE)
+        self._started: dict[str, float] = {}
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(way,), daemon=True) for way in ways]
-        self._ways = {thread.name: way for thread, way in zip(self._threads, ways, strict=True)}
+        self._ways = ways
+        self._next: queue.SimpleQueue[Way] = queue.SimpleQueue()
+        for way in ways:
+            self._next.put(way)
+        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(min(AT_ONCE, len(ways)))]
         for thread in self._threads:
             thread.start()
 
     @property
     def waiting(self) -> list[Way]:
-        return [self._ways[thread.name] for thread in self._threads if thread.is_alive()]
+        return [way for way in self._ways if way.host not in self._told]
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._end - time.monotonic())
 
     def join(self, seconds: float) -> None:
         give_up = time.monotonic() + seconds
@@ -177,80 +158,77 @@ class _Asked:
     def end(self) -> None:
         """Kill what still runs."""
         self._over.set()
-        for process in list(self._running.values()):
-            _kill(process)
-        self.join(1.0)
+        self.join(KILL_SECONDS)
 
     def told(self, way: Way, interrupted: str) -> Told:
-        return self._told.get(way.host) or Told(way=way, reason=interrupted or "no answer in time")
+        told = self._told.get(way.host)
+        if told is not None and not (interrupted and told.facts is None and told.reason.startswith(NO_ANSWER)):
+            return told
+        return Told(
+            way=way, reason=interrupted or (f"{NO_ANSWER} time" if way.host in self._started else "no time was left")
+        )
 
-    def _ask(self, way: Way) -> None:
-        started = time.monotonic()
-        with self._room:
-            told = Told(way=way, reason="no time was left") if self._over.is_set() else self._answer(way, started)
-        self._told[way.host] = msgspec.structs.replace(told, ms=round(1000 * (time.monotonic() - started)))
+    def _ask(self) -> None:
+        while not self._over.is_set() and self.seconds_left:
+            try:
+                way = self._next.get_nowait()
+            except queue.Empty:
+                return
+            self._started[way.host] = started = time.monotonic()
+            told = self._answer(way, started)
+            self._told[way.host] = msgspec.structs.replace(told, ms=round(1000 * (time.monotonic() - started)))
 
     def _answer(self, way: Way, started: float) -> Told:
+        from ddp_doctor import saved
+
         command = _command([*self._options, *way.options])
         argv = [*way.argv, command] if way.name == "ssh" else [*way.argv, "sh", "-c", command]
         # what runs there ends once its standard input does, however this process ends
         reading, held = os.pipe()
         try:
-            process = subprocess.Popen(
-                argv, stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                errors="replace", start_new_session=True,
-            )  # fmt: skip
+            begins = saved.BEGINS.encode()
+            heard = hear(argv, self._end, MOST_BYTES, begins=begins, stdin=reading, over=self._over.is_set)
         except OSError as error:
-            os.close(held)
             return Told(way=way, reason=f"{way.argv[0]}: {error.strerror}")
         finally:
             os.close(reading)
-        self._running[way.host] = process
-        try:
-            said, complaints = process.communicate(timeout=max(0.1, self._end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            process.communicate()
-            return Told(way=way, reason=f"no answer in {time.monotonic() - started:.0f} s")
-        finally:
-            del self._running[way.host]
             os.close(held)
-        return _understood(way, said, complaints, process.returncode)
+        if heard.flood:
+            return Told(way=way, reason=f"it said more than {MOST_BYTES >> 20} MiB, which is no report")
+        if heard.code is None:
+            return Told(way=way, reason=f"{NO_ANSWER} in {time.monotonic() - started:.0f} s")
+        return _understood(way, heard.said, heard.complaints, heard.code)
 
 
 def _understood(way: Way, said: str, complaints: str, code: int) -> Told:
     from ddp_doctor import saved
 
     # a login script may print something before
-    start = said.find(f'{{"schema":"{saved.SCHEMA}"')
+    start = said.find(saved.BEGINS)
     if start >= 0 and code == 0:
         try:
             return Told(way=way, facts=saved.from_lines(said[start:]))
         except ValueError as error:
             return Told(way=way, reason=f"its facts cannot be read: {error}")
-    last = _last_line(complaints)
+    last = last_line(complaints)
     if "No module named ddp_doctor" in complaints:
         return Told(way=way, reason=f"ddp-doctor is not installed there: {last}")
     if "No such command" in complaints:
         return Told(way=way, reason="ddp-doctor there is another version")
+    if said.strip() and (code == 0 or not last):
+        return Told(
+            way=way, reason=f"{way.name} ended with exit code {code}, and what it said is no report: {_quoted(said)}"
+        )
     return Told(way=way, reason=last or f"{way.name} ended with exit code {code} and said nothing")
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # srun's own summary stands after what the task said
-    told = [line for line in lines if not line.startswith("srun: error: ") or "task" not in line]
-    return (told or lines or [""])[-1]
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """End it so that it can end its other half, and soon in any case."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(GOODBYE_SECONDS)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
+def _quoted(text: str) -> str:
+    """The beginning of a text as one line, without what no terminal should get."""
+    line = " ".join(text[: 100 * QUOTED].split())
+    shown = "".join(
+        character for character in line if character.isprintable() and character != "\N{REPLACEMENT CHARACTER}"
+    )
+    return f"'{shown[:QUOTED]}'" if shown.strip() else "nothing in it is printable"
 
 
 def observe_here(
@@ -270,7 +248,12 @@ def observe_here(
     if slurm_job is not None:
         # several nodes may be one machine, where each runs a slurmd of its own
         node = os.environ.get("SLURMD_NODENAME")
-        only = {"SLURM_JOB_ID": slurm_job} | ({"SLURMD_NODENAME": node} if node else {})
+        job = named_job(slurm_job)
+        only = (
+            {"SLURM_JOB_ID": job.id}
+            | ({"SLURM_STEP_ID": job.step} if job.step else {})
+            | ({"SLURMD_NODENAME": node} if node else {})
+        )
     probes = job_probes((), every=True, stacks=stacks, native=native, signatures=loaded.signatures, only=only)
     collected = observe(loaded, host, probes, None)
     host.close()

@@ -277,7 +277,8 @@ def summary_lines(report: Report, style: Style) -> Iterator[str]:
     elif report.verdict.status == "healthy":
         text = f"no problem found: {counted}, {seconds}"
     elif report.verdict.status == "nothing":
-        text = f"nothing to examine, {seconds}"
+        why = f": {report.verdict.summary}" if report.verdict.summary else ""
+        text = f"nothing to examine{why}, {seconds}"
     else:
         text = f"no verdict: {report.verdict.summary}; {counted}, {seconds}"
     yield from _wrapped(text, style, "", "  ")
