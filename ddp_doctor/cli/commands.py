@@ -252,6 +252,9 @@ def run(
         raise typer.BadParameter(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
+    _can_become_a_file(failing_nodes)
+    if share is not None and not share.is_dir():
+        raise typer.BadParameter(f"--share {share}: {'no folder' if share.exists() else 'no such folder'}")
     from ddp_doctor.cli.wish import Wish
     from ddp_doctor.rank.who import NAMES, who_am_i
 
@@ -509,6 +512,12 @@ def checks(format: ListingOption = Listing.TEXT) -> None:
     list_checks(as_json=format is Listing.JSON)
 
 
+def _can_become_a_file(path: Path | None) -> None:
+    """Raises BadParameter where nothing can be written to what was given: better at once than after the examination."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"cannot write {path}: {'it is a folder' if path.is_dir() else 'no such folder'}")
+
+
 def _output(
     context: typer.Context,
     format: Format,
@@ -521,8 +530,7 @@ def _output(
     no_redact: bool = False,
     needs_verdict: bool = False,
 ) -> Output:
-    if output is not None and (output.is_dir() or not output.absolute().parent.is_dir()):
-        raise typer.BadParameter(f"cannot write {output}: {'it is a folder' if output.is_dir() else 'no such folder'}")
+    _can_become_a_file(output)
     return Output(
         format=format.value,
         path=output,

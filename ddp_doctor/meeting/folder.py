@@ -15,7 +15,8 @@ import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 TICK_SECONDS = 0.1
@@ -31,14 +32,20 @@ _NAME = re.compile(r"(?:host-[0-9]|([0-9a-f]{12})\.(?:hello|welcome)|([0-9a-f]{1
 
 
 class Folder:
-    """One job's place in a shared folder. `trouble` says why there is no way through it, empty while there is none known."""
+    """One job's place in a shared folder."""
 
     def __init__(self, share: Path, name: str) -> None:
         """`share` has to exist; the job's own folder in it is made here, and removed by the last who leaves."""
         self._share = share
         self._place = share / f".ddp-doctor-{name[:16]}"
         self._pump: _Pump | None = None
-        self.trouble = ""
+        self._trouble = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no way through the folder, or not for everybody; empty while nothing is known."""
+        error = self._pump.error if self._pump is not None else None
+        return f"{self._share}: {error.strerror or error}" if error is not None else self._trouble
 
     def __str__(self) -> str:
         return str(self._share)
@@ -51,11 +58,11 @@ class Folder:
         if self._pump is not None:
             self._pump.close()
             self._pump = None
-        self.trouble = ""
+        self._trouble = ""
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
             if not _is_ours(self._place):
-                self.trouble = f"{self._place} belongs to somebody else"
+                self._trouble = f"{self._place} belongs to somebody else"
                 return None
             generation = max(_generations(_names(self._place)), default=-1)
             if generation >= 0:
@@ -70,7 +77,7 @@ class Folder:
         except FileExistsError:
             return None  # somebody else was faster
         except OSError as error:
-            self.trouble = f"{self._share}: {error.strerror or error}"
+            self._trouble = f"{self._share}: {error.strerror or error}"
             return None
 
     @property
@@ -176,6 +183,9 @@ class _Pump:
         self._place, self._guest = place, guest
         self._over_at: float | None = None
         self._sides: dict[str, _Side] = {}
+        self._broken: set[str] = set()
+        self.error: OSError | None = None
+        """What went wrong last, with the folder or with one conversation."""
         self.listener: socket.socket | None = None
         self.near: socket.socket | None = None
         if guest is None:
@@ -204,8 +214,8 @@ class _Pump:
         try:
             while not self._turn():
                 time.sleep(TICK_SECONDS)
-        except OSError:
-            pass  # the folder is gone: the other side falls silent, which both notice
+        except OSError as error:
+            self.error = error  # the folder is gone: the other side falls silent, which both notice
         finally:
             for side in self._sides.values():
                 side.close()
@@ -222,14 +232,27 @@ class _Pump:
         if self._guest is None and self._over_at is None:
             for name in names:
                 if name.endswith(".hello") and _NAME.fullmatch(name):
-                    self._welcome(name.partition(".")[0])
-        for side in self._sides.values():
-            side.turn(rows)
+                    guest = name.partition(".")[0]
+                    self._alone(guest, partial(self._welcome, guest))
+        for guest, side in list(self._sides.items()):
+            self._alone(guest, partial(side.turn, rows))
         if self._over_at is None:
             return False
         unread = any(rows[f"{guest}-{'h' if self._guest is None else 'g'}"] for guest in self._sides)
         told = all(side.told for side in self._sides.values())
         return (told and not unread) or time.monotonic() - self._over_at > FAREWELL_SECONDS
+
+    def _alone(self, guest: str, step: Callable[[], None]) -> None:
+        """One step of one conversation; where the folder refuses it that one ends, and the others go on."""
+        if guest in self._broken:
+            return
+        try:
+            step()
+        except OSError as error:
+            self.error = error
+            self._broken.add(guest)
+            if (side := self._sides.pop(guest, None)) is not None:
+                side.close()
 
     def _welcome(self, guest: str) -> None:
         if guest not in self._sides:
@@ -245,12 +268,16 @@ class _Pump:
     def _remove(self) -> None:
         """Remove what this side answers for; the host what was left by those who ended without a farewell, too."""
         try:
-            for name in _names(self._place):
-                found = _NAME.fullmatch(name)
-                if found and (self._guest is None or self._guest in (found[1], found[2])):
-                    (self._place / name).unlink(missing_ok=True)
+            names = _names(self._place)
         except OSError:
-            pass
+            return  # it is gone
+        for name in names:
+            found = _NAME.fullmatch(name)
+            if found and (self._guest is None or self._guest in (found[1], found[2])):
+                try:
+                    (self._place / name).unlink(missing_ok=True)
+                except OSError:
+                    pass  # somebody's folder under such a name: it is not ours
 
 
 def _knock(place: Path) -> _Pump | None:
@@ -276,6 +303,7 @@ def _create(path: Path, data: bytes = b"") -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         return
     unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)  # of one that was killed between the two steps
     with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(data)
     unfinished.rename(path)

@@ -338,7 +338,7 @@ class Hosting:
         return self._deliver(self._judging.result or b"")
 
     def _by(self) -> str:
-        if self._upstream.shared:
+        if self._upstream.shared and len(self._party) > 1:
             return "folder"
         return "port" if self._upstream.listeners else "socket" if len(self._party) > 1 else "alone"
 

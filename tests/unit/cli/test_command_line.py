@@ -83,6 +83,8 @@ def test_explain_names_the_nearest() -> None:
         (("run", "--format", "yaml"), "yaml"),
         (("run", "--select", "DDP9999"), "DDP9999"),
         (("run", "-o", "/no/such/folder/report.txt"), "no such folder"),
+        (("run", "--share", "/no/such/folder"), "no such folder"),
+        (("run", "--failing-nodes", "/no/such/folder/nodes"), "no such folder"),
         (("frobnicate",), "frobnicate"),
         (("triage",), "PATH"),
         (("attach", "one"), "PID"),

@@ -136,3 +136,21 @@ def test_a_piece_that_is_none_ends_the_conversation(tmp_path: Path) -> None:
 def _name(guest: Folder) -> str:
     assert guest._pump is not None
     return next(iter(guest._pump._sides))
+
+
+def test_what_was_left_behind_and_what_is_no_file_ends_nobody_s_conversation(tmp_path: Path) -> None:
+    host, guest, here, there = pair(tmp_path)
+    (place,) = tmp_path.iterdir()
+    (place / "aaaaaaaaaaaa.welcome.new").touch()
+    (place / "aaaaaaaaaaaa.hello").touch()
+    (place / "bbbbbbbbbbbb-g-0").mkdir()
+    (place / "bbbbbbbbbbbb.hello").touch()
+    deadline = time.monotonic() + 5
+    while (place / "bbbbbbbbbbbb.hello").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    here.sendall(b"verdict")
+    assert there.recv(100) == b"verdict"
+    assert "Is a directory" in host.trouble or "symbolic" in host.trouble
+    end((host, guest), here, there)
+    assert [path.name for path in place.iterdir()] == ["bbbbbbbbbbbb-g-0"]
