@@ -253,8 +253,6 @@ def run(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
     _can_become_a_file(failing_nodes)
-    if share is not None and not share.is_dir():
-        raise typer.BadParameter(f"--share {share}: {'no folder' if share.exists() else 'no such folder'}")
     from ddp_doctor.cli.wish import Wish
     from ddp_doctor.rank.who import NAMES, who_am_i
 
@@ -276,6 +274,8 @@ def run(
         from ddp_doctor.cli.merged import examine_rank
 
         raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))
+    if share is not None and not share.is_dir():
+        raise typer.BadParameter(f"--share {share}: {'no folder' if share.exists() else 'no such folder'}")
     from ddp_doctor.cli.run import examine_node
 
     shared.out.deliver(examine_node(shared.out, wish))
