@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,7 @@ def test_an_interrupt_while_it_starts_leaves_no_traceback(imported: str) -> None
     with subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "ddp_doctor", "checks"], cwd=ROOT, text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     ) as process:  # fmt: skip
         assert process.stderr is not None
         for line in process.stderr:

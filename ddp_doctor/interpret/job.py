@@ -186,7 +186,9 @@ def _job(
     by_role = [(draft, roles[place_of(draft.process.subject)]) for draft in drafts]
     starters = [draft for draft, role in by_role if role == "launcher"]
     starters += [draft for draft, role in by_role if role == "parent" and draft.process.torch]
-    launcher = next(iter(starters), None)
+    # above a script that starts ranks there may be one that only started the script
+    parents = {draft.process.parent for draft in rank_drafts}
+    launcher = next(iter(sorted(starters, key=lambda draft: draft.process.pid not in parents)), None)
     job = Job(
         subject=Subject(host=hosts[0]),
         source="/proc",

@@ -26,6 +26,7 @@ IN_ITS_OWN_CODE = ("user-code", "importing", "data", "")
 PATIENCE = 4
 """A job in which those that the others wait for still work is reported only after so many times `after`."""
 MOST_UNCLEAR = 3
+SLOW_RANK = "DDP604"
 
 
 class Standing(enum.Enum):
@@ -77,7 +78,7 @@ ORDER = (Standing.HUNG, Standing.SLOW, Standing.UNCLEAR, Standing.EARLY, Standin
 
 def _not_yet_there(views: Iterable[JobView], report: Report) -> list[JobRank]:
     """The ranks that a job waits for, or all of one that has not begun, where they are merely somewhere else."""
-    if report.verdict.finding not in NOT_YET_THERE or report.verdict.confidence is Confidence.CERTAIN:
+    if report.verdict.finding not in NOT_YET_THERE or _proven_stuck(report):
         return []
     blamed = [rank for view in views for rank in view.culprits() or view.ranks if rank.role == "rank"]
     elsewhere = all(
@@ -119,10 +120,15 @@ def _standing(view: JobView, report: Report) -> Standing:
     if through and not named:
         return Standing.UNCLEAR
     blamed = view.culprits()
-    if blamed and all(works(rank) for rank in blamed) and report.verdict.confidence is not Confidence.CERTAIN:
+    if blamed and all(works(rank) for rank in blamed) and not _proven_stuck(report):
         return Standing.SLOW
     waits = any(in_init(rank) or rank.waits_for for rank in (*view.ranks, *view.others)) or idle(view.ranks)
     return Standing.HUNG if waits and (named or report.verdict.status == "unknown") else Standing.EARLY
+
+
+def _proven_stuck(report: Report) -> bool:
+    """Whether the cause is certain and will not pass: a rank may be late for certain, and comes."""
+    return report.verdict.confidence is Confidence.CERTAIN and report.verdict.finding != SLOW_RANK
 
 
 def _comes_once(rank: JobRank) -> bool:

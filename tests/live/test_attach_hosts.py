@@ -173,7 +173,11 @@ def test_a_host_that_cannot_be_reached_is_named_and_the_others_are_looked_at(tmp
 
 
 def test_a_host_without_the_doctor_is_named(tmp_path: Path) -> None:
-    with sshd.server(tmp_path / "ssh", PYTHONPATH="/nowhere", PYTHONNOUSERSITE="1") as port:
+    # where it is installed, an interpreter without what is installed
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
+    )
+    with sshd.server(tmp_path / "ssh", PYTHONPATH=str(tmp_path), PYTHONNOUSERSITE="1") as port:
         path = sshd.client(tmp_path / "ssh", {"here": ("127.0.0.1", port)})
         code, report, said = attach(path, "--hosts", "here")
     assert code == 5 and report["verdict"]["status"] == "nothing"

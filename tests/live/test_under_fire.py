@@ -111,7 +111,8 @@ def test_any_budget_is_kept(command: str, budget: str, scene: dict[str, str], hu
     if command != "bundle":
         report = json.loads(done.stdout)
         certain = {each["id"] for each in report["findings"] if each["severity"] == "error"}
-        assert certain <= ({"DDP103"} if command != "run" else set()), "too little time became a cause"
+        if "--all" not in command:  # other jobs of this machine have causes of their own
+            assert certain <= ({"DDP103"} if command != "run" else set()), "too little time became a cause"
         assert report["verdict"]["status"] != "healthy" or budget != "0.01"
 
 

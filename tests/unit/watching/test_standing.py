@@ -53,6 +53,13 @@ def test_standing(ranks: list[JobRank], status: VerdictStatus, hung: bool | None
     assert look_at(examined(ranks, status, hung)).standing is standing
 
 
+def test_a_late_rank_that_works_is_slow_however_sure_its_lateness_is() -> None:
+    seen = examined([waiting(0, 1), at_work(1)], "problem")
+    verdict = Verdict(status="problem", finding="DDP604", confidence=Confidence.CERTAIN)
+    seen = Examined(msgspec.structs.replace(seen.report, verdict=verdict), seen.facts)
+    assert look_at(seen).standing is Standing.SLOW
+
+
 @pytest.mark.parametrize(
     ("state", "standing"), [({"state": "waiting", "cpu": 0.0}, Standing.HUNG), ({"state": "running"}, Standing.THROUGH)]
 )
