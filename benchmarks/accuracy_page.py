@@ -188,7 +188,7 @@ def _each_fault(rows: Sequence[Row]) -> str:
         if mode in PEERS:
             return "yes" if each.exact else "no"
         if each.ranks_right:
-            return f"{each.said} {each.confidence}"
+            return f"{each.said} {each.confidence}" if each.said else "silent, as it has to be"
         return (
             f"**{each.said}**{' other ranks' if each.exact else ''}"
             if each.said
