@@ -40,12 +40,15 @@ class Folder:
         self._place = share / f".ddp-doctor-{name[:16]}"
         self._pump: _Pump | None = None
         self._trouble = ""
+        self._broke: OSError | None = None
 
     @property
     def trouble(self) -> str:
         """Why there is no way through the folder, or not for everybody; empty while nothing is known."""
-        error = self._pump.error if self._pump is not None else None
-        return f"{self._share}: {error.strerror or error}" if error is not None else self._trouble
+        if self._trouble:
+            return self._trouble
+        error = (self._pump.error if self._pump is not None else None) or self._broke
+        return f"{self._share}: {error.strerror or error}" if error is not None else ""
 
     def __str__(self) -> str:
         return str(self._share)
@@ -55,9 +58,7 @@ class Folder:
 
         May block. After a claim that held, `listener` is where guests arrive. What was joined before is given up.
         """
-        if self._pump is not None:
-            self._pump.close()
-            self._pump = None
+        self._give_up()
         self._trouble = ""
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
@@ -92,13 +93,17 @@ class Folder:
 
     def close(self) -> None:
         """See that what was said is read, for some seconds at most, and remove what is left. The near ends must be closed."""
-        if self._pump is not None:
-            self._pump.close()
-            self._pump = None
+        self._give_up()
         try:
             self._place.rmdir()
         except OSError:
             pass  # others are still in it, or it never was
+
+    def _give_up(self) -> None:
+        if self._pump is not None:
+            self._pump.close()
+            self._broke = self._pump.error or self._broke  # whoever knocks again meets the same full disk
+            self._pump = None
 
 
 class _Side:

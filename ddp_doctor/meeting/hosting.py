@@ -322,11 +322,14 @@ class Hosting:
                 self._party = self._roll.party(over=now >= self._end)
                 by = self._by()
                 came = by == "folder" and any(each.rank == 0 for each in self._party)
-                lost = "" if came else self._upstream.reason
+                lost = self._upstream.folder_trouble if came else self._upstream.reason
                 attendance = self._roll.attendance(self._party, now - self._started, by, lost)
                 ahead = self._ahead and 0 in attendance.missing
                 attendance = msgspec.structs.replace(
-                    attendance, ahead=ahead, place=self._upstream.place, way=self._upstream.way if lost else ""
+                    attendance,
+                    ahead=ahead,
+                    place=self._upstream.place,
+                    way=self._upstream.way if lost and not came else "",
                 )
                 party, seen = self._party, [*self._seen.values(), self._neighbours.tables]
                 self._judging = Task(lambda: self._work.judge(party, attendance, seen), "judgement")
@@ -338,7 +341,8 @@ class Hosting:
         return self._deliver(self._judging.result or b"")
 
     def _by(self) -> str:
-        if self._upstream.shared and len(self._party) > 1:
+        # what was left in the folder by others is a guest there and nobody of this party
+        if self._upstream.shared and len({(each.machine, each.subject.host) for each in self._party}) > 1:
             return "folder"
         return "port" if self._upstream.listeners else "socket" if len(self._party) > 1 else "alone"
 

@@ -65,8 +65,12 @@ class Upstream:
     def reason(self) -> str:
         """Why the ranks of other machines could not be met, by the port and by the folder."""
         port = "" if self.nowhere else self.trouble
-        folder = self._folder.trouble if self._folder is not None else ""
-        return "; ".join(filter(None, (port, folder)))
+        return "; ".join(filter(None, (port, self.folder_trouble)))
+
+    @property
+    def folder_trouble(self) -> str:
+        """Why ranks of other machines could not be met by the folder; empty where there is none."""
+        return self._folder.trouble if self._folder is not None else ""
 
     def poll(self) -> bool:
         """Go on looking; True in the moment there is another listener, or a connection."""

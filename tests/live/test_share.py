@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,35 @@ def test_where_the_port_answers_the_folder_is_left_alone(tmp_path: Path, share: 
     assert first.report["target"]["merged"] == "2 of 2 ranks merged over a TCP port of the doctor's own"
     assert first.found() == {} and excluded.read_bytes() == b""
     assert first.codes == second.codes == (0,) and second.out == ""
+
+
+@pytest.mark.slow
+def test_a_host_to_which_nobody_comes_has_merged_nothing(tmp_path: Path, share: Path) -> None:
+    with nodes.network(tmp_path / "net", 2) as hosts:
+        for host in hosts:
+            host.firewall(*NOTHING_IN)
+        started = run(hosts, share, "--wait", "6")
+        started.kill(1)
+        first = started.said()[0]
+    assert first.report["target"]["merged"] == "1 of 2 ranks came"
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "full", str(full)], check=True)
+    try:
+        (full / "data").write_bytes(bytes(1 << 16))
+        with nodes.network(tmp_path / "net", 2) as hosts:
+            for host in hosts:
+                host.firewall(*NOTHING_IN)
+            told = run(hosts, full).said()
+        assert [path.name for path in full.iterdir()] == ["data"]
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+    assert f"{full}: No space left on device" in told[0].found()["DDP101"]["summary"]
+    assert max(said.seconds for said in told) < 60
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ddp_doctor.meeting import folder
 from ddp_doctor.meeting.folder import MOST_UNREAD, PIECE, Folder
 
 
@@ -38,7 +40,7 @@ def pair(share: Path) -> tuple[Folder, Folder, socket.socket, socket.socket]:
 def end(folders: tuple[Folder, ...], *ends: socket.socket) -> None:
     for each in ends:
         each.close()
-    threads = [threading.Thread(target=folder.close) for folder in folders]
+    threads = [threading.Thread(target=each.close) for each in folders]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -96,16 +98,16 @@ def test_a_host_that_died_is_replaced_and_what_it_left_removed(tmp_path: Path) -
 
 
 def test_nobody_hosts_without_a_claim(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, "job")
-    assert folder.join(claim=False) is None and folder.listener is None and folder.trouble == ""
-    end((folder,))
+    looking = Folder(tmp_path, "job")
+    assert looking.join(claim=False) is None and looking.listener is None and looking.trouble == ""
+    end((looking,))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "away", "job")
-    assert folder.join(claim=True) is None
-    assert folder.trouble == f"{tmp_path}/away: No such file or directory"
+    away = Folder(tmp_path / "away", "job")
+    assert away.join(claim=True) is None
+    assert away.trouble == f"{tmp_path}/away: No such file or directory"
 
 
 @pytest.mark.parametrize("way", ["link", "open"])
@@ -117,9 +119,9 @@ def test_a_place_into_which_others_write_is_refused(tmp_path: Path, way: str) ->
     else:
         place.mkdir()
         place.chmod(0o777)
-    folder = Folder(tmp_path, "job")
-    assert folder.join(claim=True) is None
-    assert "somebody else" in folder.trouble
+    refused = Folder(tmp_path, "job")
+    assert refused.join(claim=True) is None
+    assert "somebody else" in refused.trouble
 
 
 def test_a_piece_that_is_none_ends_the_conversation(tmp_path: Path) -> None:
@@ -154,3 +156,53 @@ def test_what_was_left_behind_and_what_is_no_file_ends_nobody_s_conversation(tmp
     assert "Is a directory" in host.trouble or "symbolic" in host.trouble
     end((host, guest), here, there)
     assert [path.name for path in place.iterdir()] == ["bbbbbbbbbbbb-g-0"]
+
+
+def test_a_full_disk_ends_one_conversation_and_is_said_even_after_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, guest, here, there = pair(tmp_path)
+    other = Folder(tmp_path, "job")
+    theirs = other.join(claim=False)
+    assert theirs is not None and host.listener is not None
+    ours = accepted(host.listener)
+    theirs.settimeout(10)
+    full = _name(guest)
+    write = folder._create
+
+    def create(path: Path, data: bytes = b"") -> None:
+        if data and path.name.startswith(full):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, data)
+
+    monkeypatch.setattr(folder, "_create", create)
+    there.sendall(b"lost")
+    assert there.recv(100) == b""
+    assert guest.trouble == f"{tmp_path}: No space left on device" and host.trouble == ""
+    here.sendall(b"lost as well")
+    assert here.recv(100) == b""
+    assert host.trouble == f"{tmp_path}: No space left on device" and host.guests == 1
+    ours.sendall(b"verdict")
+    assert theirs.recv(100) == b"verdict"
+    there.close()
+    again = guest.join(claim=False)
+    assert again is not None and "No space left" in guest.trouble
+    end((host, guest, other), here, again, ours, theirs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_welcome_that_cannot_be_said_is_nobody_else_s_end(tmp_path: Path) -> None:
+    host, guest, here, there = pair(tmp_path)
+    (place,) = tmp_path.iterdir()
+    for name in ("aaaaaaaaaaaa.welcome.new", "bbbbbbbbbbbb.welcome", "cccccccccccc.hello", "dddddddddddd-h-0"):
+        (place / name).mkdir()
+    (place / os.fsdecode(b"garbage-\xff")).write_bytes(b"x")
+    for name in ("aaaaaaaaaaaa.hello", "bbbbbbbbbbbb.hello", "dddddddddddd.hello"):
+        (place / name).touch()
+    time.sleep(0.5)
+    there.sendall(b"facts")
+    assert here.recv(100) == b"facts"
+    assert host.trouble == f"{tmp_path}: Is a directory"
+    end((host, guest), here, there)
+    left = {path.name for path in place.iterdir() if not path.name.startswith("garbage")}
+    assert left == {"aaaaaaaaaaaa.welcome.new", "bbbbbbbbbbbb.welcome", "cccccccccccc.hello", "dddddddddddd-h-0"}
