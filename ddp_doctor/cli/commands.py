@@ -105,6 +105,7 @@ IgnoreOption = Annotated[list[str] | None, _option("--ignore", help="Leave these
 FailOnOption = Annotated[FailOn, _option("--fail-on", help="Least severity for exit code 1.")]
 StrictOption = Annotated[bool, _option("--strict", help="Exit with 4 if any check could not tell.")]
 MOST_SECONDS = 86400.0
+SHARE_SECONDS = 1.0
 TimeoutOption = Annotated[float, _option("--timeout", help="Seconds for the whole call.", min=0.01, max=MOST_SECONDS)]
 ProbeTimeoutOption = Annotated[
     float,
@@ -238,7 +239,7 @@ def run(
         _option("--meet-port", help="Port where the hosts meet. Default: made from the job's id.", min=1, max=65534),
     ] = None,
     share: Annotated[
-        Path | None,
+        str | None,
         _option(
             "--share", metavar="DIR", help="Folder that all hosts see, for hosts that cannot meet over the network."
         ),
@@ -253,6 +254,7 @@ def run(
             f"run examines and takes no command: to run one and watch it, `ddp-doctor watch -- {shlex.join(context.args)}`"
         )
     _can_become_a_file(failing_nodes)
+    folder, is_there = _shared_folder(share)
     from ddp_doctor.cli.wish import Wish
     from ddp_doctor.rank.who import NAMES, who_am_i
 
@@ -264,7 +266,7 @@ def run(
         timeout=timeout,
         probe_timeout=probe_timeout,
         python=python,
-        share=share,
+        share=folder,
     )
     shared.out.failing_nodes = failing_nodes
     shared.out.one_of_many = alone and any(name in os.environ for name in NAMES)
@@ -274,8 +276,8 @@ def run(
         from ddp_doctor.cli.merged import examine_rank
 
         raise typer.Exit(examine_rank(shared.out, wish, launcher, wait=wait, meet_port=meet_port))
-    if share is not None and not share.is_dir():
-        raise typer.BadParameter(f"--share {share}: {'no folder' if share.exists() else 'no such folder'}")
+    if not is_there:
+        raise typer.BadParameter(f"--share {share}: no such folder")
     from ddp_doctor.cli.run import examine_node
 
     shared.out.deliver(examine_node(shared.out, wish))
@@ -514,8 +516,39 @@ def checks(format: ListingOption = Listing.TEXT) -> None:
 
 def _can_become_a_file(path: Path | None) -> None:
     """Raises BadParameter where nothing can be written to what was given: better at once than after the examination."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        raise typer.BadParameter(f"cannot write {path}: {'it is a folder' if path.is_dir() else 'no such folder'}")
+    if path is None:
+        return
+    if _looked_up(path)[0]:
+        raise typer.BadParameter(f"cannot write {path}: it is a folder")
+    if not _looked_up(path.absolute().parent)[0]:
+        raise typer.BadParameter(f"cannot write {path}: no such folder")
+
+
+def _looked_up(path: Path) -> tuple[bool, bool]:
+    """Whether it is a folder, and whether it exists; neither where that may not be asked, as for too long a name."""
+    try:
+        return path.is_dir(), path.exists()
+    except OSError:
+        return False, False
+
+
+def _shared_folder(given: str | None) -> tuple[Path | None, bool]:
+    """The folder, and whether this host sees it. Raises BadParameter where it can be none on any host.
+
+    That just one of several hosts does not see it is for the report on all of them.
+    """
+    if given is None:
+        return None, True
+    if not given:
+        raise typer.BadParameter("--share '': no such folder")
+    from ddp_doctor.meeting.task import Task
+
+    look = Task(lambda: _looked_up(Path(given)), "shared folder")
+    look.join(SHARE_SECONDS)
+    is_folder, exists = look.result or (True, True)  # a server that is slow says nothing against it
+    if exists and not is_folder:
+        raise typer.BadParameter(f"--share {given}: no folder")
+    return Path(given), is_folder
 
 
 def _output(

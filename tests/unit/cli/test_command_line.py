@@ -83,8 +83,13 @@ def test_explain_names_the_nearest() -> None:
         (("run", "--format", "yaml"), "yaml"),
         (("run", "--select", "DDP9999"), "DDP9999"),
         (("run", "-o", "/no/such/folder/report.txt"), "no such folder"),
-        (("run", "--share", "/no/such/folder"), "no such folder"),
-        (("run", "--failing-nodes", "/no/such/folder/nodes"), "no such folder"),
+        (("run", "--share", "/no/such/folder"), "--share /no/such/folder: no such folder"),
+        (("run", "--share", ""), "--share '': no such folder"),
+        (("run", "--share", __file__), f"--share {__file__}: no folder"),
+        (("run", "--share", "n" * 300), "no such folder"),
+        (("run", "--failing-nodes", "/no/such/folder/nodes"), "cannot write /no/such/folder/nodes: no such folder"),
+        (("run", "--failing-nodes", "/proc"), "cannot write /proc: it is a folder"),
+        (("run", "--failing-nodes", ""), "it is a folder"),
         (("frobnicate",), "frobnicate"),
         (("triage",), "PATH"),
         (("attach", "one"), "PID"),
@@ -94,6 +99,14 @@ def test_usage_errors(arguments: tuple[str, ...], words: str) -> None:
     done = ddp_doctor(*arguments)
     assert done.returncode == 2 and not done.stdout
     assert words in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("share", ["", __file__])
+def test_what_is_no_shared_folder_on_any_host_is_a_usage_error_of_a_rank_too(share: str) -> None:
+    rank = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    done = ddp_doctor("run", "--wait", "30", "--share", share, **rank)
+    assert done.returncode == 2 and not done.stdout
+    assert "--share" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_problem_is_exit_1_and_goes_to_stdout(log: Path) -> None:
