@@ -59,21 +59,20 @@ class Folder:
         May block. After a claim that held, `listener` is where guests arrive. What was joined before is given up.
         """
         self._give_up()
-        self._trouble = ""
         try:
             self._place.mkdir(mode=0o700, exist_ok=True)
             if not _is_ours(self._place):
                 self._trouble = f"{self._place} belongs to somebody else"
                 return None
             generation = max(_generations(_names(self._place)), default=-1)
-            if generation >= 0:
-                found = _knock(self._place)
-                if found is not None:
-                    self._pump = found
-                    return found.near
+            found = _knock(self._place) if generation >= 0 else None
+            if found is not None:
+                self._pump, self._trouble = found, ""
+                return found.near
             if claim and generation + 1 < GENERATIONS:
                 _create(self._place / f"host-{generation + 1}")
                 self._pump = _Pump(self._place, None)
+            self._trouble = ""  # not before: it may be asked for during a further try
             return None
         except FileExistsError:
             return None  # somebody else was faster

@@ -110,6 +110,26 @@ def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
     assert away.trouble == f"{tmp_path}/away: No such file or directory"
 
 
+def test_trouble_stays_said_during_another_try_and_ends_with_one_that_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Folder(tmp_path / "away", "job")
+    assert away.join(claim=False) is None
+    said = away.trouble
+    during: list[str] = []
+    look = folder._names
+
+    def names(place: Path) -> list[str]:
+        during.append(away.trouble)
+        return look(place)
+
+    monkeypatch.setattr(folder, "_names", names)
+    (tmp_path / "away").mkdir()
+    assert away.join(claim=False) is None
+    assert said and during == [said] and away.trouble == ""
+    end((away,))
+
+
 @pytest.mark.parametrize("way", ["link", "open"])
 def test_a_place_into_which_others_write_is_refused(tmp_path: Path, way: str) -> None:
     place = tmp_path / ".ddp-doctor-job"
