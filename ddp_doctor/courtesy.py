@@ -6,11 +6,12 @@ import os
 import signal
 import time
 
+from ddp_doctor.capability import CAP_SYS_NICE, has_capability
+
 SECONDS_OF_SAMPLE = 0.05
 LEAST_IDLE_CPUS = 0.5
 SECONDS_OF_WAY = 1.0
 """An examination that takes longer may be one that gets no CPU, and goes on in the usual class."""
-CAP_SYS_NICE = 23
 
 
 def give_way() -> bool:
@@ -40,9 +41,8 @@ def _may_leave() -> bool:
     """Whether the kernel lets this process out of the idle class again."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib costs more
-            effective = next(line.split()[1] for line in file if line.startswith("CapEff:"))
-        return bool(int(effective, 16) >> CAP_SYS_NICE & 1) and hasattr(os, "SCHED_IDLE")
-    except (OSError, StopIteration, ValueError):
+            return has_capability(file.read(), CAP_SYS_NICE) and hasattr(os, "SCHED_IDLE")
+    except OSError:
         return False
 
 
@@ -71,27 +71,13 @@ def _end_it(doctor: int) -> None:
             time.sleep(0.05)
         if os.getppid() != doctor:
             return
+        from ddp_doctor.watching.tree import below
+
         for _ in range(2):  # the second time for what was started during the first
-            for pid in _below(doctor):
+            for pid in (doctor, *below(doctor)):
                 _raise(pid)
     finally:
         os._exit(0)
-
-
-def _below(top: int) -> list[int]:
-    """A process and all that it started, with what those started."""
-    parents = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123 - as above
-                    parents[int(entry)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError, ValueError):
-                continue
-    found = [top]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
 
 
 def _raise(pid: int) -> None:

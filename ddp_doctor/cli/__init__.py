@@ -12,6 +12,8 @@ from typing import NoReturn
 COMMANDS = ("run", "attach", "watch", "triage", "bundle", "lint", "recipe", "explain", "checks")
 OF_NO_COMMAND = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
+MOST_SECONDS = 86400.0
+"""The longest time that an option takes."""
 OF_RANKS = frozenset(("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
 """Variables of which a rank of the usual launchers has one; merely to spare others an import."""
 

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from ddp_doctor import __version__, config
+from ddp_doctor.cli import MOST_SECONDS
 from ddp_doctor.cli.output import Output
 
 app = typer.Typer(
@@ -104,7 +105,6 @@ SelectOption = Annotated[
 IgnoreOption = Annotated[list[str] | None, _option("--ignore", help="Leave these checks out.")]
 FailOnOption = Annotated[FailOn, _option("--fail-on", help="Least severity for exit code 1.")]
 StrictOption = Annotated[bool, _option("--strict", help="Exit with 4 if any check could not tell.")]
-MOST_SECONDS = 86400.0
 SHARE_SECONDS = 1.0
 TimeoutOption = Annotated[float, _option("--timeout", help="Seconds for the whole call.", min=0.01, max=MOST_SECONDS)]
 ProbeTimeoutOption = Annotated[

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddp_doctor.cli import MOST_SECONDS
 from ddp_doctor.rank.who import NAMES, who_am_i
 
 FLAGS = {"--strict": "strict", "--quiet": "quiet", "-q": "quiet", "--no-redact": "no_redact"}
 NUMBERS = {"--wait": 0.1, "--timeout": 0.01, "--probe-timeout": 0.01}
 """Options that take seconds, and the fewest."""
-MOST_SECONDS = 86400.0
 WORDS = {
     "--format": ("text", "json", "markdown", "html", "github", "junit", "sarif"),
     "--color": ("auto", "always", "never"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ddp_doctor.cli.bounded import hear
-from ddp_doctor.rank.failing_nodes import expanded
+from ddp_doctor.rank.node_list import expanded
 
 CONNECT_SECONDS = 10.0
 MOST_HOSTS = 10_000

@@ -78,25 +78,21 @@ def gpu_views(facts: Facts) -> tuple[GpuViews, ...]:
 
 
 def _views(facts: Facts, host: str) -> GpuViews:
-    known = facts.on(host) if host else Facts(fact for fact in facts if not fact.subject.host)
-
-    def here(kind: type[F]) -> list[F]:
-        return list(known[kind])
-
-    gpus = {gpu.index: gpu for gpu in reversed(here(DriverGpu))}
-    masked = first(view for view in here(CudaView) if view.masked)
-    unmasked = first(view for view in here(CudaView) if not view.masked)
+    here = facts.on(host)
+    gpus = {gpu.index: gpu for gpu in reversed(here[DriverGpu])}
+    masked = first(view for view in here[CudaView] if view.masked)
+    unmasked = first(view for view in here[CudaView] if not view.masked)
     return GpuViews(
         host=host,
-        node=first(here(GpuNode)),
-        driver=first(here(DriverState)),
+        node=first(here[GpuNode]),
+        driver=first(here[DriverState]),
         gpus=tuple(gpus[index] for index in sorted(gpus)),
         cuda=masked,
         whole=unmasked or (masked if masked is not None and masked.mask is None else None),
-        torch=first(here(TorchCuda)),
-        build=first(found for found in here(TorchInstall) if found.path) or first(here(TorchRuntime)),
-        launchers=tuple(here(Launcher)),
-        trial=first(here(TrialRank)),
+        torch=first(here[TorchCuda]),
+        build=first(found for found in here[TorchInstall] if found.path) or first(here[TorchRuntime]),
+        launchers=here[Launcher],
+        trial=first(here[TrialRank]),
     )
 
 

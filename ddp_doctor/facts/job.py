@@ -17,6 +17,8 @@ DOINGS = (
     "spawning", "waiting-for-nodes", "watching-workers",
 )  # fmt: skip
 """What a process does, in the order in which a job comes to it."""
+OWN_CODE = ("user-code", "importing", "data", "")
+"""What a rank does that is not in torch.distributed."""
 SERVANTS = ("multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker", "multiprocessing.forkserver",
             "compile_worker", "multiprocessing.managers")  # fmt: skip
 """In the arguments of processes that Python and torch start for themselves."""
@@ -28,6 +30,11 @@ RankStateName = Literal["running", "waiting", "stopped", "blocked", "exited"]
 
 Place = tuple[str, int | None]
 """Where a process is: its host, and its PID there."""
+
+
+def is_servant(arguments: Iterable[str]) -> bool:
+    """Whether these arguments are those of a process that Python or torch started for itself."""
+    return any(servant in word for word in arguments for servant in SERVANTS)
 
 
 def place_of(subject: Subject) -> Place:
@@ -152,7 +159,7 @@ class Child(Fact, frozen=True, kw_only=True):
     @property
     def servant(self) -> bool:
         """Whether it is one of those that Python and torch start for themselves."""
-        return any(servant in word for word in self.arguments for servant in SERVANTS)
+        return is_servant(self.arguments)
 
     def text(self) -> str:
         does = {"R": "runs", "D": "waits uninterruptibly", "T": "is stopped", "t": "is stopped by a debugger"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ddp_doctor.facts.job import SERVANTS, Connection, Process, Role
+from ddp_doctor.facts.job import Connection, Process, Role, is_servant
 
 NETWORK_THREADS = re.compile(r"^(pt_tcpstore|gloo_tcp_loop|pt_gloo_runloop|pt_nccl_)")
 LAUNCHERS = {"torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "torchx", "fabric"}
@@ -158,7 +158,7 @@ def _is_shadow(process: Process, everyone: Iterable[Process], roles: Mapping[int
 
 def _role(process: Process, everyone: Mapping[int, Process]) -> Role:
     role = _own_role(process, everyone)
-    if role != "other" or not process.asked or process.gone or _is_servant(process):
+    if role != "other" or not process.asked or process.gone or is_servant(process.arguments):
         return role
     # a shell or wrapper that the user named stands for the ranks, or their launcher, below it
     below = (other for other in everyone.values() if process.pid in other.ancestors)
@@ -171,7 +171,7 @@ def _own_role(process: Process, everyone: Mapping[int, Process]) -> Role:
     """What a process is, whether or not somebody named it."""
     if process.command == "pt_data_worker":
         return "data-worker"
-    if _is_servant(process):
+    if is_servant(process.arguments):
         return "other"
     if _is_launcher(process):
         return "launcher"
@@ -185,10 +185,6 @@ def _own_role(process: Process, everyone: Mapping[int, Process]) -> Role:
     ):
         return "parent"
     return "other"
-
-
-def _is_servant(process: Process) -> bool:
-    return any(servant in word for word in process.arguments for servant in SERVANTS)
 
 
 def _started_by_torch(process: Process, everyone: Mapping[int, Process]) -> bool:

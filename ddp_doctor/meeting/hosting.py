@@ -306,7 +306,6 @@ class Hosting:
 
     def _judge(self, now: float) -> Verdict | None:
         if self._judging is None:
-            silent = self._silent(now)
             mute = self._machines_lost(now)
             unseen = self._unseen(mute)
             if self._upstream.listeners:
@@ -318,7 +317,7 @@ class Hosting:
                 self._missed = True
                 self._terms.missed(self._roll.missing())
             if self._settled(now) and not kept:
-                self._look_for_stopped(silent)
+                self._look_for_stopped(self._silent(now))
                 self._party = self._roll.party(over=now >= self._end)
                 by = self._by()
                 came = by == "folder" and any(each.rank == 0 for each in self._party)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ddp_doctor.model import Confidence, Report, Severity
+from ddp_doctor.rank.node_list import nodes_of_step
 
 OF_A_NODE = ("DDP3", "DDP4", "DDP5", "DDP608")
 """What another node may cure; a fault of the launch or the program follows the job there."""
 PATHS = "DDP3"
 NOT_CAME = "DDP101"
-MOST_NODES = 100_000
 
 
 def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -33,7 +32,7 @@ def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]
             blamed = here if finding.ranks and finding.id.startswith(PATHS) else here or set(finding.hosts)
             # what all hosts of a job have in common is no node's own
             found |= blamed if len(everybody) < 2 or blamed < everybody else set()
-    listed = list(expanded(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""))
+    listed = list(nodes_of_step(environ))
     came = {_short(host) for host in everybody}
     if missing:
         found.update(node for node in listed if _short(node) not in came)
@@ -43,30 +42,3 @@ def failing_nodes(report: Report, environ: Mapping[str, str]) -> tuple[str, ...]
 
 def _short(host: str) -> str:
     return host.partition(".")[0]
-
-
-def expanded(nodelist: str) -> Iterator[str]:
-    """The nodes of a list as Slurm writes it, `gpu-[01-03,7],login`; what is no such list yields nothing."""
-    room = MOST_NODES
-    for entry in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", nodelist):
-        pieces = re.split(r"\[([^\]]*)\]", entry)
-        names = [pieces[0]]
-        for numbers, after in zip(pieces[1::2], pieces[2::2], strict=True):
-            names = [f"{name}{number}{after}" for name in names for number in _numbers(numbers, room // len(names))]
-            if not names:
-                break
-        yield from names[:room]
-        room -= len(names)
-        if room <= 0:
-            return
-
-
-def _numbers(text: str, most: int) -> list[str]:
-    found: list[str] = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if ends is None:
-            continue
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        found += [f"{number:0{len(ends[1])}d}" for number in range(first, min(last, first + most) + 1)]
-    return found[:most]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from ddp_doctor.facts.launch import Launcher
@@ -11,6 +10,7 @@ from ddp_doctor.interpret.launcher import RANK_NAMES, started_by
 from ddp_doctor.model import Absent, Facts, Subject
 from ddp_doctor.probes import process_tree
 from ddp_doctor.probes.variables import from_environment
+from ddp_doctor.rank.node_list import nodes_of_step
 
 NAMES = ("RANK", *(name for groups in RANK_NAMES.values() for name in groups[0]))
 
@@ -30,6 +30,4 @@ def who_am_i(environ: Mapping[str, str]) -> Launcher | None:
 
 def first_node(environ: Mapping[str, str]) -> str:
     """The node of rank 0 where a scheduler names it: `gpu[03-05,9]` -> `gpu03`; empty elsewhere."""
-    named = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
-    found = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^,\[]*))?", named)
-    return "".join(part or "" for part in found.groups()) if found else ""
+    return next(nodes_of_step(environ), "")

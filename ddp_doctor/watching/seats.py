@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ddp_doctor.capability import CAP_SYS_PTRACE, has_capability
 from ddp_doctor.watching.tree import reap
 
 SEATS = 64
 """Two looks at eight ranks and their launcher take 36, the search for the first rank in init 18."""
-CAP_SYS_PTRACE = 19
 STATUS = struct.Struct("=ii")
 
 
@@ -46,8 +46,7 @@ def seats_are_needed(scope: str | None, status: str) -> bool:
     """Whether only ancestors may look into a process: Yama's scope is 1, and /proc/self/status shows no capability."""
     if (scope or "0").strip() != "1":
         return False
-    effective = next((line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0")
-    return not int(effective, 16) >> CAP_SYS_PTRACE & 1
+    return not has_capability(status, CAP_SYS_PTRACE)
 
 
 def start_below_seats(start: Callable[[], int], py_spy: str, seats: int = SEATS) -> Seated:

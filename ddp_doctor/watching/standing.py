@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ddp_doctor.facts.job import JobRank, JobView, jobs
+from ddp_doctor.facts.job import OWN_CODE, JobRank, JobView, jobs
 from ddp_doctor.model import Confidence, Facts, Report, Severity, Stage
 from ddp_doctor.running_job import Examined
 from ddp_doctor.watching.progress import Done, done, got_on
@@ -20,13 +20,12 @@ PROGRESS_SECONDS = 4.0
 """For so long a rank that is merely elsewhere, and uses no processor, is given to show that it gets on."""
 AHEAD_SECONDS = PROGRESS_SECONDS
 """The first of them is taken so long before the time is up, so that the report comes when it is."""
-NOT_YET_THERE = ("DDP604", "DDP505", None)
+SLOW_RANK = "DDP604"
+NOT_YET_THERE = (SLOW_RANK, "DDP505", None)
 """What may be said of a rank that has not come, without a proof that it never will."""
-IN_ITS_OWN_CODE = ("user-code", "importing", "data", "")
 PATIENCE = 4
 """A job in which those that the others wait for still work is reported only after so many times `after`."""
 MOST_UNCLEAR = 3
-SLOW_RANK = "DDP604"
 
 
 class Standing(enum.Enum):
@@ -82,7 +81,7 @@ def _not_yet_there(views: Iterable[JobView], report: Report) -> list[JobRank]:
         return []
     blamed = [rank for view in views for rank in view.culprits() or view.ranks if rank.role == "rank"]
     elsewhere = all(
-        rank.state == "waiting" and rank.doing in IN_ITS_OWN_CODE and not rank.waits_for and not in_init(rank)
+        rank.state == "waiting" and rank.doing in OWN_CODE and not rank.waits_for and not in_init(rank)
         for rank in blamed
     )
     return blamed if elsewhere else []

@@ -112,23 +112,28 @@ def when_ready(folder: Path, count: int) -> None:
     time.sleep(1.0)
 
 
-@pytest.mark.slow
-@pytest.mark.root
-@root
-def test_one_verdict_on_the_ranks_of_two_hosts(tmp_path: Path) -> None:
-    place = {"MASTER_ADDR": NODES["node-a"], "MASTER_PORT": str(free_port()), "READY": str(tmp_path / "ready")}
-    (tmp_path / "ready").mkdir()
+def attach_to_both(folder: Path, size: int, *variables: dict[str, str]) -> tuple[int, dict[str, Any], str]:
+    """What `attach --hosts` says of a job of that size, of which each of the two hosts has one rank with these variables."""
+    place = {"MASTER_ADDR": NODES["node-a"], "MASTER_PORT": str(free_port()), "READY": str(folder / "ready")}
+    (folder / "ready").mkdir()
     with ExitStack() as stack:
         prefixes = stack.enter_context(nodes())
         ports = {}
         for name, address in NODES.items():
-            server = sshd.server(tmp_path / "ssh", prefixes[name], address, PYTHONPATH=PYTHONPATH)
+            server = sshd.server(folder / "ssh", prefixes[name], address, PYTHONPATH=PYTHONPATH)
             ports[name] = (address, stack.enter_context(server))
-        stack.enter_context(rank(prefixes["node-a"], 0, 2, **place))
-        stack.enter_context(rank(prefixes["node-b"], 1, 2, MODE="prepare", **place))
-        when_ready(tmp_path / "ready", 2)
-        path = sshd.client(tmp_path / "ssh", ports)
-        _, report, said = attach(path, "--hosts", "node-a,node-b", prefix=prefixes["node-a"])
+        for number, (name, own) in enumerate(zip(NODES, variables, strict=True)):
+            stack.enter_context(rank(prefixes[name], number, size, **place, **own))
+        when_ready(folder / "ready", len(NODES))
+        path = sshd.client(folder / "ssh", ports)
+        return attach(path, "--hosts", ",".join(NODES), prefix=prefixes["node-a"])
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@root
+def test_one_verdict_on_the_ranks_of_two_hosts(tmp_path: Path) -> None:
+    _, report, said = attach_to_both(tmp_path, 2, {}, {"MODE": "prepare"})
     assert "was not looked at" not in said
     assert report["target"]["hosts"] == ["node-a", "node-b"] and report["target"]["world_size"] == 2
     assert [(row["rank"], row["host"]) for row in report["ranks"]] == [(0, "node-a"), (1, "node-b")]
@@ -142,19 +147,7 @@ def test_one_verdict_on_the_ranks_of_two_hosts(tmp_path: Path) -> None:
 @pytest.mark.root
 @root
 def test_a_rank_that_runs_on_neither_host_is_named_with_both(tmp_path: Path) -> None:
-    place = {"MASTER_ADDR": NODES["node-a"], "MASTER_PORT": str(free_port()), "READY": str(tmp_path / "ready")}
-    (tmp_path / "ready").mkdir()
-    with ExitStack() as stack:
-        prefixes = stack.enter_context(nodes())
-        ports = {}
-        for name, address in NODES.items():
-            server = sshd.server(tmp_path / "ssh", prefixes[name], address, PYTHONPATH=PYTHONPATH)
-            ports[name] = (address, stack.enter_context(server))
-        for number, name in enumerate(NODES):
-            stack.enter_context(rank(prefixes[name], number, 3, **place))
-        when_ready(tmp_path / "ready", 2)
-        path = sshd.client(tmp_path / "ssh", ports)
-        code, report, _ = attach(path, "--hosts", "node-a,node-b", prefix=prefixes["node-a"])
+    code, report, _ = attach_to_both(tmp_path, 3, {}, {})
     assert code == 1 and report["verdict"]["finding"] == "DDP101", report["verdict"]
     (found,) = [each for each in report["findings"] if each["id"] == "DDP101"]
     assert found["ranks"] == [2] and "node-a or node-b" in found["summary"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import Connection, JobRank, Listener, Process, jobs
+from ddp_doctor.facts.job import OWN_CODE, Connection, JobRank, Listener, Process, jobs
 from ddp_doctor.model import Confidence, Facts
 from ddp_doctor_checks.listener import fixes, is_store
 
 READS = (JobRank, Listener, Process, Connection)
-BEFORE = ("user-code", "importing", "data", "")
 
 
 def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -20,7 +19,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
         members = {each.subject.pid for each in (*view.ranks, *view.others)}
         for rank in view.ranks:
             process = processes.get(rank.subject.process)
-            if rank.rank != 0 or process is None or rank.beyond_init or rank.doing not in BEFORE:
+            if rank.rank != 0 or process is None or rank.beyond_init or rank.doing not in OWN_CODE:
                 continue
             if process.variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
                 continue

@@ -50,7 +50,7 @@ class FirewallNat(Check):
     )
 
     def not_applicable(self, facts: Facts) -> str:
-        if any((facts[JobRank], facts.lacking(JobRank), any(from_paths(facts)), any(from_master(facts)))):
+        if facts[JobRank] or facts.lacking(JobRank) or any(from_paths(facts)) or any(from_master(facts)):
             return ""
         return communicator.not_tried(self.id, facts)
 

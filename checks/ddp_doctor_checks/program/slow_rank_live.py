@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_doctor.facts.job import Child, JobRank, JobView, Process, jobs, named
+from ddp_doctor.facts.job import OWN_CODE, Child, JobRank, JobView, Process, jobs, named
 from ddp_doctor.model import Confidence, Facts, Fix, Severity
 
-ELSEWHERE = ("user-code", "importing", "data", "import-lock", "")
+ELSEWHERE = (*OWN_CODE, "import-lock")
 STARTING_SECONDS = 45.0
 PATIENT_SECONDS = 150.0
 """Nodes of one job start up to two minutes apart."""

@@ -7,13 +7,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ddp_doctor.facts.job import JobRank, JobView, Process, jobs
+from ddp_doctor.facts.job import OWN_CODE, JobRank, JobView, Process, jobs
 from ddp_doctor.model import Confidence, Facts, Fix
 from ddp_doctor_checks.software.not_comm_person import waits_for_a_person
 
 LOCK_CALLS = ("flock", "fcntl")
 NETWORK_FILES = ("nfs", "rpc_", "fuse", "request_wait", "ceph", "lustre")
-ELSEWHERE = ("user-code", "importing", "data", "")
 BLAMED = (
     "the others wait for this rank in torch.distributed, but it has not come to its call: their errors will blame "
     "communication"
@@ -26,7 +25,7 @@ def from_job(facts: Facts) -> Iterator[dict[str, Any]]:
     for view in jobs(facts):
         for rank in view.culprits():
             process = processes.get(rank.subject.process)
-            if process is None or rank.doing not in ELSEWHERE or rank.state in ("running", "stopped", "exited"):
+            if process is None or rank.doing not in OWN_CODE or rank.state in ("running", "stopped", "exited"):
                 continue
             found = _data(rank, view, processes) if rank.doing == "data" else _waits(rank, process, view, processes)
             if found is not None:

@@ -14,8 +14,7 @@ RELEASES: dict[str, Callable[[Attendee], str]] = {"torch": lambda each: each.tor
 
 def from_meeting(facts: Facts) -> Iterator[dict[str, Any]]:
     """Arguments for `VersionMismatch.finding`, at most one set for torch and one for NCCL."""
-    for what in RELEASES:
-        version = RELEASES[what]
+    for what, version in RELEASES.items():
         found = disagreement([each for each in met(facts) if version(each)], version)
         if found is None:
             continue

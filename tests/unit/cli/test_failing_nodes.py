@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddp_doctor.model import Confidence, Evidence, Finding, Fix, RankRow, Report, Severity, Target, Tool, Verdict
-from ddp_doctor.rank.failing_nodes import expanded, failing_nodes
+from ddp_doctor.rank.failing_nodes import failing_nodes
+from ddp_doctor.rank.node_list import expanded
 
 SLURM = {"SLURM_STEP_NODELIST": "gpu-[01-03]"}
 ROWS = tuple(RankRow(rank=rank, host=f"gpu-0{rank + 1}.cluster") for rank in range(3))
