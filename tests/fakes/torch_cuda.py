@@ -7,6 +7,7 @@ which build it is: version.py, a libtorch_cuda.so that needs a libnccl, NCCL's w
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,6 +20,15 @@ def installed() -> Path | None:
     """The folder of the torch that runs here, None without one."""
     spec = importlib.util.find_spec("torch")
     return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def why_not() -> str:
+    """Why no torch for a described node can be made of the one that runs here; empty if it can."""
+    real = installed()
+    if real is None:
+        return "needs an installed torch"
+    own = re.search(r"(?m)^cuda\b[^=\n]*=\s*'([^']+)'", (real / "version.py").read_text())
+    return f"needs a CPU build of torch: this one loads the libraries of CUDA {own[1]}" if own else ""
 
 
 def build(site: Path, cuda: str, libnccl: Path | None) -> Path:

@@ -20,8 +20,8 @@ if os.geteuid() != 0:
     pytest.skip("needs root for mount namespaces", allow_module_level=True)
 if not have_compiler():
     pytest.skip("the fake driver libraries are built with gcc, which is missing", allow_module_level=True)
-if torch_cuda.installed() is None:
-    pytest.skip("needs an installed torch", allow_module_level=True)
+if torch_cuda.why_not():
+    pytest.skip(torch_cuda.why_not(), allow_module_level=True)
 
 VERSION = "2.27.5"
 OLDEST = "2.18.3"

@@ -190,7 +190,8 @@ def test_interrupted_it_prints_what_it_found(number: signal.Signals, code: int, 
     assert process.returncode == code
     assert report["interrupted"]
     assert report["verdict"]["status"] == "problem"
-    assert {finding["id"] for finding in report["findings"]} - {"DDP202"} == {"DDP102"}
+    # of the machine: its own name, and a CUDA build of torch without a GPU
+    assert {finding["id"] for finding in report["findings"]} - {"DDP202", "DDP413"} == {"DDP102"}
 
 
 @pytest.mark.parametrize("budget", ["0.01", "0.3", "1"])

@@ -27,17 +27,17 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
 
-PATCH_SECOND_FORK = """
+PATCH_RANK_1 = """
 import ctypes, os, signal, sys
-forks = 0
-def count():
-    global forks
-    forks += "torch.distributed" in sys.modules
 def patch():
-    if forks == 2:
+    # with a CUDA build there is one more fork, which asks torch.cuda
+    if "torch.distributed" in sys.modules:
         import torch.distributed
-        torch.distributed.init_process_group = lambda *args, **named: {stuck}
-os.register_at_fork(before=count, after_in_child=patch)
+        real = torch.distributed.init_process_group
+        torch.distributed.init_process_group = lambda *args, **named: (
+            {stuck} if named["rank"] == 1 else real(*args, **named)
+        )
+os.register_at_fork(after_in_child=patch)
 """
 
 
@@ -189,7 +189,7 @@ def test_an_interpreter_that_cannot_be_started(tmp_path: Path) -> None:
     "stuck", ["ctypes.PyDLL(None).sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)"], ids=["holds-gil", "stopped"]
 )
 def test_a_rank_that_hangs_is_named_and_reaped(stuck: str, environ_with: Callable[..., dict[str, str]]) -> None:
-    environ = environ_with("sitecustomize.py", PATCH_SECOND_FORK.format(stuck=stuck))
+    environ = environ_with("sitecustomize.py", PATCH_RANK_1.format(stuck=stuck))
     host = Host(60, python=sys.executable, environ=environ, options=Options(nproc=2))
     facts = observe(host, trial_seconds=3.0)
     waiting, hanging = facts[TrialRank]
@@ -201,7 +201,7 @@ def test_a_rank_that_hangs_is_named_and_reaped(stuck: str, environ_with: Callabl
 
 
 def test_a_rank_that_dies_is_named_at_once(environ_with: Callable[..., dict[str, str]]) -> None:
-    environ = environ_with("sitecustomize.py", PATCH_SECOND_FORK.format(stuck="os.kill(os.getpid(), 11)"))
+    environ = environ_with("sitecustomize.py", PATCH_RANK_1.format(stuck="os.kill(os.getpid(), 11)"))
     started = time.monotonic()
     facts = observe(Host(60, python=sys.executable, environ=environ, options=Options(nproc=2)))
     runtime = facts.first(TorchRuntime)
@@ -257,7 +257,7 @@ for item in torch_ranks.take(Host(60, python=sys.executable, options=Options(npr
 
 @pytest.mark.parametrize("stuck", ["ctypes.PyDLL(None).sleep(1000)", "os.kill(os.getpid(), signal.SIGSTOP)"])
 def test_a_killed_doctor_leaves_no_worker(stuck: str, environ_with: Callable[..., dict[str, str]]) -> None:
-    environ = environ_with("sitecustomize.py", PATCH_SECOND_FORK.format(stuck=stuck))
+    environ = environ_with("sitecustomize.py", PATCH_RANK_1.format(stuck=stuck))
     environ["PYTHONPATH"] += f":{ROOT}"
     doctor = subprocess.Popen([sys.executable, "-c", SHOW], env=environ, stdout=subprocess.PIPE)
     try:
